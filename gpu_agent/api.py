@@ -34,7 +34,7 @@ from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError
 from shared.names import PORT_PATTERN, Role
-from shared.service.app import Lifespan, add_routes, create_service_app
+from shared.service.app import SHORT_BODY, Lifespan, add_routes, create_service_app
 from shared.service.callers import caller_with
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.direct import described, document
@@ -117,7 +117,7 @@ def create_app(
         lifespan=_power(units, buffers, settings.bounce_socket, settings.mux_registers),
         # Not durable before the act: a switch that is replayed right after a crash only misroutes ciphertext, and a visit must not
         # pay for a commit here (nothing secret depends on the MUX).
-        replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
+        replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy, longest_body=SHORT_BODY,
     )  # fmt: skip
     service_state(app).registry.register(GpuCollector(units))
     add_routes(app, _public(units))

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from gpu_agent.compute.process import ComputeProcess
 from gpu_agent.hardware.device import Device
 from gpu_agent.hardware.mux import Mux
+from gpu_agent.line import Line
 from gpu_agent.presence import Presence
 from gpu_agent.views import GpuView
 from shared.errors import NotFound
@@ -46,13 +47,15 @@ class GpuUnit:
         self.presence = Presence(mux)
         self._few_cores = usable_cores() <= FEW_CORES
         self._threads = {kind: ThreadPoolExecutor(1, f"gpu-{kind}") for kind in KINDS}
+        # Of these one may wait for long on its thread (a poll), and anybody may send more meanwhile.
+        self._commands = Line(self._threads["commands"])
         self._ahead = ThreadPoolExecutor(1, "gpu-ahead", initializer=_give_way)
 
     async def act(self, kind: str, port: str, act: Callable[[], T]) -> T:
         """Run on the thread of this kind, if `port` is bound then.
 
         Raises:
-            Conflict: `port-not-bound`; and what the device raises.
+            Conflict: `port-not-bound`. Unavailable `too-many-frames`: so many commands wait; and what the device raises.
         """
 
         def bound() -> T:
@@ -75,8 +78,10 @@ class GpuUnit:
         return await self.act("copy", port, lambda: self.device.copy(port, record))
 
     async def stage(self, act: Callable[[], T], kind: str = "staging") -> T:
-        """Run on the thread of this kind, whichever port is bound: staging is host memory."""
+        """Run on the thread of this kind, whichever port is bound: staging is host memory. Raises: as `act`."""
         context = copy_context()  # what the thread logs belongs to the request
+        if kind == "commands":
+            return await self._commands.act(lambda: context.run(act))
         return await asyncio.get_running_loop().run_in_executor(self._threads[kind], lambda: context.run(act))
 
     def obey(self, frame: bytes) -> bytes:

@@ -45,11 +45,12 @@ from shared.attestation.snp_trust import SnpTrust
 from shared.errors import ConfigurationError
 from shared.names import SessionPhase
 from shared.service.app import Lifespan, add_routes, create_service_app
+from shared.service.callers import admit_body
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.collateral_source import PccsSource
 from shared.service.configuration import configuration
-from shared.service.data_dir import check_room
+from shared.service.data_dir import Room
 from shared.service.evidence import EvidenceProvider, open_provider
 from shared.service.guest import Guest
 from shared.service.http import Peers
@@ -95,9 +96,9 @@ def create_app(
 
     lifespan = _lifespan(site, connect, keeps_evidence=evidence is not None)
     app = create_service_app(
-        "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay, signed_bodies=True,
+        "orchestrator", VERSION, settings=settings, store=store, lifespan=lifespan, keys=keys.resolve, replay=replay, admit=admit_body,
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy, gate=lambda path: _office(app).gate(path),
-        checks={"data_dir": lambda: check_room(settings.files_dir), **_checks(lambda: _office(app))},
+        checks={"data_dir": Room(settings.files_dir).check, **_checks(lambda: _office(app))},
     )  # fmt: skip
     _measure(app, site)
     for room in ROOMS:

@@ -9,6 +9,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.service.retention import DAY_S
 from shared.service.settings import ServiceSettings
+from shared.service.ways import PeerUrl
 
 
 class OrchestratorSettings(ServiceSettings):
@@ -27,15 +28,15 @@ class OrchestratorSettings(ServiceSettings):
         default=None,
         description="configfs-tsm: only: 32-byte secret that a key broker or vTPM released into this guest",
     )
-    agent_url: str = Field(description="base URL of the GPU agent as this service reaches it")
-    agent_public_url: str | None = Field(default=None, description="base URL of the GPU agent as holders reach it")
-    platform_url: str = Field(description="base URL of the platform's MUX control")
+    agent_url: PeerUrl = Field(description="base URL of the GPU agent as this service reaches it")
+    agent_public_url: PeerUrl | None = Field(default=None, description="base URL of the GPU agent as holders reach it")
+    platform_url: PeerUrl = Field(description="base URL of the platform's MUX control")
     owner_keys: Path = Field(description="folder of NAME.pub PEM files: who may submit sessions")
     reader_tokens: Path | None = Field(
         default=None,
         description="JSON file: SHA-256 (hex) of a read-only bearer token -> name, or {name, role: owner} to read losses, too",
     )
-    collateral_url: str | None = Field(
+    collateral_url: PeerUrl | None = Field(
         default=None, description="collateral service of one's own (PCCS), asked when a machine's collateral is missing"
     )
     shared_dir: Path | None = Field(

@@ -130,6 +130,10 @@ class TooManyRefused(Unavailable):
     status, default_code, title = 429, "too-many-refused", "Too many refused requests"
 
 
+class TooManyWaits(Unavailable):
+    status, default_code, title = 429, "too-many-streams", "Too many streams"
+
+
 class JobFailed(GputError):
     status, default_code, title, exit_code = 500, "job-failed", "The job failed", 1
 

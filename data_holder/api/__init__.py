@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from data_holder import ui
 from data_holder.api import datasets, proofs, records, requests, tokens
+from data_holder.api.access import admit
 from data_holder.assembly import Holder, assemble, lay_foundation
 from data_holder.channel import Verifier
 from data_holder.metrics import LinkCollector, VisitMetrics
@@ -20,7 +21,7 @@ from shared.errors import GputError, Unavailable
 from shared.service.app import add_routes, create_service_app, service_state
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.cursors import Cursors
-from shared.service.data_dir import check_room
+from shared.service.data_dir import Room
 from shared.service.evidence import EvidenceProvider
 from shared.service.http import Peers
 from shared.service.logging import get_logger
@@ -56,8 +57,8 @@ def create_app(
 
     app = create_service_app(
         "gput data holder", version("gpu-travelling"), settings=settings, store=store, lifespan=engine.lifespan,
-        checks={"data_dir": lambda: check_room(settings.data_dir), **engine.checks()}, keys=known,
-        replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy,
+        checks={"data_dir": Room(settings.data_dir).check, **engine.checks()}, keys=known,
+        replay=ReplayWindow(store, clock), base_url=base_url, clock=clock, entropy=entropy, admit=admit,
     )  # fmt: skip
     state = service_state(app)
     # Under a key that only this identity can make, so that cursors outlive a restart.

@@ -15,7 +15,7 @@ from fastapi import Depends, Request, Response
 from data_holder.assembly import Holder
 from shared.errors import NotAuthenticated, NotPermitted
 from shared.names import Role
-from shared.service.callers import signed_caller
+from shared.service.callers import admit_body, signed_caller
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,31 @@ async def _holder(request: Request) -> Holder:
 
 async def reader(request: Request) -> Operator:
     """Anybody known. Raises: NotAuthenticated."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        role = holder_of(request).foundation.tokens.role_of(token.strip())
-        if role is None:
-            raise NotAuthenticated(
-                "the bearer token is not one of this holder's", code="token-unknown",
-                remedy="Read it from operator.token or auditor.token in the holder's data_dir",
-            )  # fmt: skip
-        request.scope["gput.caller"] = role.value
-        return Operator(role.value, role is Role.HOLDER, f"token:{role.value}")
+    if (known := _bearer(request)) is not None:
+        return known
     caller = await signed_caller(request)
     return Operator(caller.name, Role.HOLDER in caller.roles, caller.fingerprint)
+
+
+def _bearer(request: Request) -> Operator | None:
+    """Whose token the request brings, if it brings one. Raises: NotAuthenticated."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    role = holder_of(request).foundation.tokens.role_of(token.strip())
+    if role is None:
+        raise NotAuthenticated(
+            "the bearer token is not one of this holder's", code="token-unknown",
+            remedy="Read it from operator.token or auditor.token in the holder's data_dir",
+        )  # fmt: skip
+    request.scope["gput.caller"] = role.value
+    return Operator(role.value, role is Role.HOLDER, f"token:{role.value}")
+
+
+async def admit(request: Request) -> None:
+    """By its head, before a long body is read: it comes from somebody known. Raises: NotAuthenticated."""
+    if _bearer(request) is None:
+        await admit_body(request)
 
 
 async def writer(operator: Annotated[Operator, Depends(reader)]) -> Operator:

@@ -20,7 +20,7 @@ from gpu_agent.settings import AgentSettings
 from gpu_agent.views import GpuList, GpuView, not_available
 from shared.claims import Claim
 from shared.errors import ConfigurationError, NotFound, Unavailable
-from shared.service.app import add_routes, create_service_app
+from shared.service.app import SHORT_BODY, add_routes, create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.wire.visit import Base64, Nonce
 
@@ -133,7 +133,7 @@ def create_evidence_app(
 
     app = create_service_app(
         TITLE, VERSION, settings=settings, lifespan=lifespan, checks={"gpu": unit.ready}, base_url=base_url, clock=clock,
-        entropy=entropy,
+        entropy=entropy, longest_body=SHORT_BODY,
     )  # fmt: skip
     add_routes(app, _evidence(unit))
     add_routes(app, _absent_doors(unit))

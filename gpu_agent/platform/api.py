@@ -28,7 +28,7 @@ from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
-from shared.service.app import add_routes, create_service_app
+from shared.service.app import SHORT_BODY, add_routes, create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.evidence import MIN_TOKEN
 from shared.service.http import PeerClient, Peers
@@ -114,9 +114,8 @@ def create_platform_app(
         keys=_only(orchestrator),
         # Not durable before the act: a switch replayed right after a crash only misroutes ciphertext; a visit must not pay for it.
         replay=ReplayWindow(store, clock),
-        base_url=base_url,
-        clock=clock,
-    )
+        base_url=base_url, clock=clock, longest_body=SHORT_BODY,
+    )  # fmt: skip
     add_routes(app, mux_routes(MuxControl(place.gpus(), bind)))
     add_routes(app, cvm_routes(enclave, tokens))
     return app

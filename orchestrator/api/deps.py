@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from shared.service.callers import require, signed_caller
 from shared.service.idempotency import Replies
 from shared.service.retention import again_and_again
 from shared.service.signatures import Caller
+from shared.service.state import service_state
 from shared.service.store import Store
 from shared.wire.visit import Signed
 
@@ -144,6 +146,11 @@ def sees_losses(caller: Caller, owner: str, holder: str) -> bool:
     if Role.OWNER in caller.roles and (caller.name == owner or not caller.fingerprint):
         return True
     return Role.HOLDER in caller.roles and caller.name == holder
+
+
+def waiting(request: Request, caller: Caller, wait_s: float) -> AbstractContextManager[None]:
+    """Around what may take `wait_s` seconds. Raises: TooManyWaits: the caller has as many under way as it may."""
+    return service_state(request).waits.of(caller) if wait_s else nullcontext()
 
 
 def require_owner(caller: Caller, owner: str, what: str) -> None:

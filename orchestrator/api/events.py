@@ -92,7 +92,8 @@ async def events(
     after: Annotated[int | None, Query(ge=0, le=2**60)] = None,
 ) -> Response:
     book = await visible(parts, caller, session)
-    return event_stream(
+    return await event_stream(
         request, _Source(parts, caller, book), book.changes, after=after, keep_alive_s=KEEP_ALIVE_S,
-        until=lambda event: event.event == "session" and event.data["fact"] in _FINAL, caller=caller,
+        until=lambda event: event.event == "session" and event.data["fact"] in _FINAL, ended=lambda: book.durable.ended,
+        caller=caller,
     )  # fmt: skip

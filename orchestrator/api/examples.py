@@ -129,4 +129,5 @@ def stream(description: str, example: str) -> dict[int | str, dict[str, Any]]:
     text = {"type": "string"}
     item = {"type": "object", "required": ["data"], "properties": {"id": text, "event": text, "data": text}}
     media = {"text/event-stream": {"itemSchema": item, "example": example}}
-    return {200: {"description": description, "content": media}}
+    over = "There is nothing after that event, and never will be: its last event is known to who asks."
+    return {200: {"description": description, "content": media}, 204: {"description": over}}

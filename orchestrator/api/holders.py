@@ -22,6 +22,7 @@ from orchestrator.api.deps import (
     sight_of,
     takes_part,
     visible,
+    waiting,
 )
 from orchestrator.api.visits import visit_row
 from orchestrator.holders.arrivals import Word
@@ -73,9 +74,10 @@ class Asked(BaseModel):
 async def inbox(request: Request) -> Response:
     caller, wanted = await caller_with(request, Role.HOLDER), query(request, Asked)
     parts = parts_of(request.app)
-    found = await parts.house.inboxes.read(
-        caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, caller)
-    )
+    with waiting(request, caller, wanted.wait):
+        found = await parts.house.inboxes.read(
+            caller.name, wanted.after, wanted.wait, lambda holder: _standing(parts, caller)
+        )
     await require_still(request, caller)
     shown = await _shown(parts, caller, found)
     if not wanted.owners:

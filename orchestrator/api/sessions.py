@@ -25,6 +25,7 @@ from orchestrator.api.deps import (
     sight_of,
     takes_part,
     visible,
+    waiting,
 )
 from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
@@ -87,7 +88,8 @@ async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONRes
 async def _away(parts: Orchestrator, request: Request, caller: Caller, session: str, wait: float) -> JSONResponse:
     """What the database shows of a session whose journal nobody here can read yet: unverified, like every listing."""
     changes = parts.catalogue.changes(session)
-    await changes.wait(changes.version, wait)
+    with waiting(request, caller, wait):
+        await changes.wait(changes.version, wait)
     await require_still(request, caller)
     row = await parts.catalogue.row(session)
     if not caller.roles & {Role.OWNER, Role.AUDITOR}:
@@ -167,12 +169,14 @@ async def session(
     except KeyAway:
         return await _away(parts, request, caller, session, wait)
     if wait and phase is not None:
-        await _left(book, phase, wait)
+        with waiting(request, caller, wait):
+            await _left(book, phase, wait)
         book = await _again(parts, request, caller, session)
     elif wait and version:
         seen = book.changes.version
         if book.durable.seq <= version:
-            await book.changes.wait(seen, wait)
+            with waiting(request, caller, wait):
+                await book.changes.wait(seen, wait)
             book = await _again(parts, request, caller, session)
     return await _answer(parts, book)
 

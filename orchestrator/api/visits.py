@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, vis
 from orchestrator.sessions.book import Book
 from orchestrator.tables import LOSSES, VISITS
 from shared.claims.manifest import PartyName
+from shared.claims.visit import VISIT_PATTERN
 from shared.errors import NotFound
 from shared.service.pagination import Paging
 from shared.service.signatures import Caller
 
 router = APIRouter(tags=["visits"])
+_VISIT = re.compile(VISIT_PATTERN)
 
 
 async def _shown(
@@ -66,7 +69,9 @@ async def visit(visit: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
 
 async def visit_row(parts: Orchestrator, visit: str) -> dict[str, Any]:
     """A visit's row. Raises: NotFound."""
-    rows = await parts.library.page(VISITS, "id", None, 1, id=visit)
+    # What no visit can be called is not for the database, which may refuse it (PostgreSQL a NUL) as if it were damaged itself.
+    known = _VISIT.fullmatch(visit) is not None
+    rows = await parts.library.page(VISITS, "id", None, 1, id=visit) if known else []
     if not rows:
         raise NotFound(f"There is no visit {visit}", code="unknown-visit")
     return rows[0]

@@ -130,6 +130,8 @@ class Office(Generic[T]):
             if before is None or before.detail != met.detail:
                 _log.error("taking over broke", exc_info=error)
             self._state = "it cannot take over; its log says why"
+        else:
+            self._state = f"it cannot take over: {met.detail}"
         self._trouble.met(met)
 
     async def _abandon(self, watch: asyncio.Task[str]) -> None:

@@ -19,7 +19,7 @@ from orchestrator.sessions.facts import VOCABULARY, new_fact
 from orchestrator.sessions.heritage import Heritage, Inheritance
 from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.loading import Loader, folded
-from orchestrator.sessions.rows import LISTED, listed, manifests, whole_row
+from orchestrator.sessions.rows import LISTED, listed, manifests, no_session, require_session_id, whole_row
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
@@ -29,7 +29,7 @@ from shared.attestation.one_time_keys import decoded
 from shared.attestation.owners import verify_owner
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import fingerprint
-from shared.errors import Conflict, GputError, NotFound, Unavailable
+from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SESSION, SessionFact
 from shared.service.changes import Changes, Stopping
@@ -285,7 +285,8 @@ class Catalogue:
 
     async def row(self, session: str) -> dict[str, Any]:
         """A session's row. Raises: NotFound. VerificationFailed: it cannot be read."""
+        require_session_id(session)
         found = await self._store.read(lambda connection: whole_row(connection, session))
         if found is None:
-            raise NotFound(f"There is no session {session}", code="unknown-session")
+            raise no_session(session)
         return found

@@ -15,10 +15,9 @@ from sqlalchemy import Connection
 
 from orchestrator.sessions.folding import fold
 from orchestrator.sessions.keyring import Keyring
-from orchestrator.sessions.rows import legible
+from orchestrator.sessions.rows import legible, no_session, require_session_id
 from orchestrator.sessions.state import SessionState
 from orchestrator.tables import SESSIONS
-from shared.errors import NotFound
 from shared.service.journal import EMPTY, Fact, Head, Journal
 from shared.service.statements import find_row
 from shared.service.store import Store
@@ -54,10 +53,11 @@ class Loader:
             facts = self._journal.load(connection, session, anchor=anchor)
             return row, facts, self._journal.head(connection, session)
 
+        require_session_id(session)
         with legible(session):
             row, facts, head = await self._store.read(act)
         if row is None:
-            raise NotFound(f"There is no session {session}", code="unknown-session")
+            raise no_session(session)
         return Stored(row, facts, head)
 
 

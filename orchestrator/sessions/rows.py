@@ -6,6 +6,7 @@ The database is the platform's: one row that cannot be read must not take the ot
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,8 @@ from sqlalchemy import Connection, Select, select
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.tables import SESSIONS
-from shared.errors import VerificationFailed
+from shared.claims.visit import SESSION_PATTERN
+from shared.errors import NotFound, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
 
@@ -25,7 +27,23 @@ ILLEGIBLE = (
     DBAPIError,  # where the store found no other cause for it: text that is none
 )  # fmt: skip
 """What reading a row raises in which somebody has put a value of another form or type."""
+_SESSION = re.compile(SESSION_PATTERN)
 _log = get_logger("sessions")
+
+
+def require_session_id(session: str) -> None:
+    """Before a caller's text goes to the database, which may refuse it (PostgreSQL a NUL) as if a row were damaged.
+
+    Raises:
+        NotFound: code `unknown-session`: no session is called so.
+    """
+    if _SESSION.fullmatch(session) is None:
+        raise no_session(session)
+
+
+def no_session(session: str) -> NotFound:
+    """What it is answered that names a session that there is not."""
+    return NotFound(f"There is no session {session}", code="unknown-session")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -11,8 +11,10 @@ from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
 from shared.names import TravelMode
 
-SessionId = Annotated[str, Field(pattern=r"^s_[0-9a-z]{16}$")]
-VisitId = Annotated[str, Field(pattern=r"^v_[0-9a-z]{16}$")]
+SESSION_PATTERN: Final = r"^s_[0-9a-z]{16}$"
+VISIT_PATTERN: Final = r"^v_[0-9a-z]{16}$"
+SessionId = Annotated[str, Field(pattern=SESSION_PATTERN)]
+VisitId = Annotated[str, Field(pattern=VISIT_PATTERN)]
 MAX_CHAINS = 32
 MAX_CHUNK_BYTES = 2 * 1024 * 1024  # the driver's largest single encrypted copy (reference h100.md 4.5)
 

@@ -13,14 +13,14 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 
 from shared.errors import ConfigurationError, GputError, NotFound
-from shared.service.callers import admit_body
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
 from shared.service.direct import DirectRoutes
 from shared.service.idempotency import document_replies
 from shared.service.logging import get_logger
-from shared.service.metrics import StoreCollector, served_apart
-from shared.service.middleware import Gate, RequestMiddleware
+from shared.service.metrics import OTHER, REQUESTS, StoreCollector
+from shared.service.metrics_port import served_apart
+from shared.service.middleware import Admission, Gate, RequestMiddleware
 from shared.service.pagination import document_pages
 from shared.service.problem_pages import problem_pages
 from shared.service.problems import MEDIA_TYPE, PROBLEM_SCHEMA, install_problems, problem, problem_response
@@ -34,6 +34,8 @@ from shared.service.tracing import Tracing
 
 CHECK_S = 5.0
 """How long one readiness check may take: who asks must hear something while a database or a disk hangs."""
+SHORT_BODY = 16 * 1024
+"""The longest body of a service whose JSON says no more than a port, a nonce or a key."""
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 _log = get_logger("service")
@@ -54,7 +56,8 @@ def create_service_app(
     clock: Clock = system_clock,
     entropy: Entropy = system_entropy,
     gate: Gate | None = None,
-    signed_bodies: bool = False,
+    admit: Admission | None = None,
+    longest_body: int | None = None,
 ) -> FastAPI:
     """An application to add routers to. Its lifespan opens store and replay window, runs `lifespan`, then stops and closes.
 
@@ -63,7 +66,9 @@ def create_service_app(
         keys, replay: verify signed requests; needed by `signed_caller` and what builds on it.
         base_url: scheme://host:port under which callers reach this service and for which they sign.
         gate: says when nobody but the probes is answered.
-        signed_bodies: all long bodies are signed: what is not is refused before it is read.
+        admit: says by a long body's head whether it will be read (`admit_body` where all of them are signed).
+        longest_body: bytes of the longest that any route takes, unless it raises the limit itself, where that is less than the setting:
+            JSON is taken apart before anybody looks at who sent it.
 
     Raises:
         ConfigurationError: keys without a replay window or an address, which would accept requests meant for others.
@@ -82,7 +87,7 @@ def create_service_app(
         base_urls=_base_urls(keys, replay, base_url, settings),
         tracing=Tracing.to(settings.otlp_endpoint, title, settings.otlp_headers_file),
     )
-    return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state, gate, signed_bodies)
+    return _furnished(_bare_app(title, version, _lifespan(state, lifespan)), state, gate, admit, longest_body)
 
 
 def add_routes(app: FastAPI, router: APIRouter) -> None:
@@ -96,12 +101,22 @@ def add_routes(app: FastAPI, router: APIRouter) -> None:
     direct.add(router.routes)
 
 
-def _furnished(app: FastAPI, state: ServiceState, gate: Gate | None, signed_bodies: bool) -> FastAPI:
+def _furnished(
+    app: FastAPI, state: ServiceState, gate: Gate | None, admit: Admission | None, longest_body: int | None
+) -> FastAPI:
     app.state.service, app.state.direct = state, DirectRoutes()
+    most = min(state.settings.max_body_bytes, longest_body or state.settings.max_body_bytes)
+    refusals = Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock)
+    total = REQUESTS.counter(state.registry)
+
+    def unparsed(address: str, status: int) -> None:
+        refusals.answered(address, status)
+        total.labels(OTHER, "none", str(status)).inc()
+
+    state.unparsed = unparsed
     app.add_middleware(
-        RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=state.settings.max_body_bytes,
-        refusals=Refusals(state.settings.refusals_per_s, state.settings.refusals_burst, state.clock),
-        direct=app.state.direct, gate=gate, admit=admit_body if signed_bodies else None, tracing=state.tracing,
+        RequestMiddleware, registry=state.registry, entropy=state.entropy, max_body_bytes=most,
+        total=total, refusals=refusals, direct=app.state.direct, gate=gate, admit=admit, tracing=state.tracing,
     )  # fmt: skip
     install_problems(app)
     add_routes(app, _probes(state, app.title, app.version))
@@ -118,6 +133,7 @@ def _bare_app(title: str, version: str, lifespan: Lifespan) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from the internet
         redoc_url=None,
+        redirect_slashes=False,  # it would send the caller to whatever host it named, by plain http
         # Exporters could be turned on by an environment that the untrusted platform controls, and carry exception texts away.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
@@ -244,4 +260,4 @@ def _with_manners(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-__all__ = ["Lifespan", "ServiceState", "create_service_app", "service_state"]
+__all__ = ["SHORT_BODY", "Lifespan", "ServiceState", "create_service_app", "service_state"]

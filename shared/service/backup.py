@@ -1,7 +1,8 @@
 """A copy of what a service keeps, taken while it runs: its SQLite database and its files. Knows no table and no file's meaning.
 
-The database is copied by SQLite's own online backup, so it is whole at one moment. Files are copied before and after: what the database of
-that moment names was there at one of the two times. Restoring is putting the copy in the place of data_dir while the service does not run.
+The database is copied by SQLite's own online backup, in one read transaction, which in WAL stops no writer: it is whole at one moment.
+Files are copied before and after: what the database of that moment names was there at one of the two times. Restoring is putting the copy
+in the place of data_dir while the service does not run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ MADE_AGAIN = ("converted",)
 """Folders of what is made again where it is missing; a holder's of converted datasets holds records."""
 FILE_SYSTEMS_OWN = "lost+found"
 """Root's alone, where data_dir is a volume's own root; no service has anything in it."""
-PAGES = 256
 NAMED = 5
 
 
@@ -102,7 +102,9 @@ def _copy_files(source: Path, target: Path) -> None:
 def _copy_database(source: Path, target: Path) -> None:
     uri = f"{source.as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(target)) as new:
-        old.backup(new, pages=PAGES)
+        old.backup(
+            new
+        )  # at one go: between steps each write of the service would have it begin anew, and it might never end
         if new.execute("PRAGMA integrity_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("the copy is damaged")
     target.chmod(0o600)

@@ -3,24 +3,24 @@
 uvicorn bounds neither the head of a request nor the time that anybody takes to send one: endless headers would take all memory, and idle
 connections all descriptors. Here a head has a size and a deadline, a body a least rate, a client that does not read its answer a limit,
 and when there are too many connections the one that has waited longest without a request makes room, or the one that has been at its
-body longest.
+body longest, or else of those being answered the oldest of an address that has more of them than the newcomer's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import resource
-from collections import OrderedDict
+import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from itertools import chain
 from typing import Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shared.service.bulk import BULK, LEAST_BYTES, BulkBody, stated_length
+from shared.service.crowd import Crowd, Unparsed
+from shared.service.logging import get_logger
 from shared.service.one_write import OneWrite
 from shared.service.problems import MEDIA_TYPE, bare_problem
 
@@ -37,6 +37,8 @@ UNREAD_S: Final = 60.0
 """How long an answer may stand in full buffers without the client reading any of it."""
 MAX_CONNECTIONS: Final = 1024
 
+_log = get_logger("connection")
+
 
 class _Phase(Enum):
     """What of a request is awaited next."""
@@ -51,12 +53,9 @@ class _Refused(Exception):  # raised inside the parser's callbacks; never leaves
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection. `waiting`: those of this server that have no request under way, `sending`: those whose request's body is not there
-    yet, the longest first; `limit`: how many there may be."""
+    """One connection. `crowd`: those of this server."""
 
-    waiting: ClassVar[OrderedDict[GuardedProtocol, None]]
-    sending: ClassVar[OrderedDict[GuardedProtocol, None]]
-    limit: ClassVar[int]
+    crowd: ClassVar[Crowd[GuardedProtocol]]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -73,17 +72,16 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """It begins; when there are too many, somebody who only waits has to go."""
         super().connection_made(transport)
-        self.waiting[self] = None
+        self.crowd.waiting[self] = None
         self._arm(HEAD_S, self._head_is_late)
-        if len(self.connections) > self.limit:
-            self._make_room()
+        if len(self.connections) > self.crowd.limit:
+            self.crowd.one_too_many(self).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It ends."""
         self._disarm()
         self.resume_writing()
-        self.waiting.pop(self, None)
-        self.sending.pop(self, None)
+        self.crowd.leaves(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -142,8 +140,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is there; the application begins."""
         self._disarm()
-        self.waiting.pop(self, None)
-        self.sending[self] = None
+        self.crowd.waiting.pop(self, None)
+        self.crowd.sending[self] = None
         self._phase, self._received, self._ahead = _Phase.BODY, 0, MIN_RATE * GRACE_S
         super().on_headers_complete()
         self.cycle.transport = OneWrite(self.transport, self.loop)
@@ -158,7 +156,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The body is there."""
         self._disarm()
-        self.sending.pop(self, None)
+        self.crowd.sending.pop(self, None)
+        self.crowd.answering[self] = None
         self._phase = _Phase.ANSWER
         super().on_message_complete()
         if self.cycle.response_complete:  # answered before it was all there
@@ -174,7 +173,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _rest(self) -> None:
         self._phase, self._head = _Phase.HEAD, 0
-        self.waiting[self] = None
+        self.crowd.answering.pop(self, None)
+        self.crowd.waiting[self] = None
 
     # ------------------------------------------------------------ bodies past the parser
 
@@ -213,10 +213,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------ limits
 
-    def _make_room(self) -> None:
-        """Somebody has to go: who only waits, or else who has been at a body longest; this one where all others are answered."""
-        others = (one for one in chain(self.waiting, self.sending) if one is not self)
-        next(others, self).transport.abort()
+    @property
+    def address(self) -> str:
+        """Whose it is, as far as that can be told."""
+        return self.client[0] if self.client else ""
 
     def _count(self, length: int) -> None:
         self._head += length
@@ -263,6 +263,12 @@ class GuardedProtocol(HttpToolsProtocol):
         head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+        if not answering:  # else it became a request, and counts as one
+            self._was_refused(status, code)
+
+    def _was_refused(self, status: int, code: str) -> None:
+        _log.info("refused unparsed", address=self.address, status=status, code=code)
+        self.crowd.unparsed(self.address, status)
 
     def _arm(self, seconds: float, act: Callable[[], None]) -> None:
         self._timer = self.loop.call_later(seconds, act)
@@ -273,11 +279,14 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-def guarded() -> type[GuardedProtocol]:
-    """The protocol of one server: as many connections as leave descriptors for everything else."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = (
-        MAX_CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, max(16, descriptors // 2))
-    )
-    own = {"waiting": OrderedDict(), "sending": OrderedDict(), "limit": limit}
-    return type("Guarded", (GuardedProtocol,), own)
+def _not_ours(record: logging.LogRecord) -> bool:
+    """Uvicorn's line of what was malformed says neither whose it was nor what it was answered; ours does."""
+    return record.msg != "Invalid HTTP request received."
+
+
+def guarded(most: int | None = None, unparsed: Unparsed | None = None) -> type[GuardedProtocol]:
+    """The protocol of one server: at most so many connections, and no more than leave descriptors for everything else. `unparsed` is told
+    address and status of what never became a request."""
+    logging.getLogger("uvicorn.error").addFilter(_not_ours)
+    crowd: Crowd[GuardedProtocol] = Crowd(most or MAX_CONNECTIONS, unparsed)
+    return type("Guarded", (GuardedProtocol,), {"crowd": crowd})

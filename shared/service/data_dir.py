@@ -79,9 +79,26 @@ def unwritable(path: Path, error: OSError) -> Unavailable:
     )
 
 
-async def check_room(folder: Path) -> None:
-    """For readiness. Raises: Unavailable: codes `disk-full`, `disk-unusable`."""
-    await asyncio.to_thread(_probe, folder)
+class Room:
+    """Whether `folder` has room, for readiness. However many ask there is one look under way: on a volume that hangs each would keep a
+    thread, until the service had none left."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._look: asyncio.Future[None] | None = None
+
+    async def check(self) -> None:
+        """Raises: Unavailable: codes `disk-full`, `disk-unusable`."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.ensure_future(asyncio.to_thread(_probe, self._folder))
+            self._look.add_done_callback(_heard)
+        await asyncio.shield(self._look)
+
+
+def _heard(look: asyncio.Future[None]) -> None:
+    """What it met is no fault of ours where everybody who asked has gone away meanwhile."""
+    if not look.cancelled():
+        look.exception()
 
 
 def _probe(folder: Path) -> None:

@@ -21,6 +21,7 @@ from shared.errors import GputError, Unavailable
 from shared.service.answers import Answer, BadAnswer, answers_within
 from shared.service.clock import Entropy
 from shared.service.plain_client import Body, Call, PlainClient
+from shared.service.printable import printable
 from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of, retry_after_s
 from shared.service.tracing import outgoing
 from shared.service.transport import HttpTransport
@@ -36,6 +37,8 @@ LONGEST_PAUSE_S = 1.0
 KEEP_ALIVE_S = 30.0
 
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE"}
+MAX_LOCATION = 200
+
 # The request did not reach the peer, or its connection broke before an answer began.
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _CONNECTION_ERRORS = (
@@ -117,7 +120,7 @@ class PeerClient:
         timeout_s: float | None = None,
         attempts: int | None = None,
     ) -> Answer:
-        """One call; the answer is 2xx or 3xx.
+        """One call; the answer is 2xx.
 
         Args:
             timeout_s: for a long-poll, longer than the wait asked for.
@@ -143,7 +146,7 @@ class PeerClient:
                 if attempt == tries or not self._worth_more(error, attempt, repeatable=repeatable):
                     self._explain(way, error, method, path)
             else:
-                if response.status_code < 400:
+                if response.status_code < 300:
                     return response
                 refusal = self._refused(way, response, response.content)
                 elsewhere = self._ways.elsewhere(refusal) or (repeatable and self._ways.deserted(response))
@@ -184,7 +187,7 @@ class PeerClient:
         try:
             call = Call(method, _address(way.url, path), None, headers or {}, params, timeout_s)
             async with way.client.stream(call) as response:
-                if response.status_code >= 400:
+                if response.status_code >= 300:
                     raise self._refused(way, response, await response.aread())
                 yield response
         except httpx2.TransportError as error:
@@ -203,11 +206,22 @@ class PeerClient:
         return ceiling * (0.5 + self._entropy(1)[0] / 512)
 
     def _refused(self, way: Way, response: Answer | httpx2.Response, body: bytes) -> GputError:
+        if response.status_code < 400:
+            return self._redirected(way, response)
         error = error_of(response.status_code, body[:MAX_PROBLEM_BYTES], self.name)
         error.retry_after_s = retry_after_s(response.headers.get("retry-after", ""))
         if self._ways.elsewhere(error) or self._ways.deserted(response):
             self._ways.failed(way)
         return error
+
+    def _redirected(self, way: Way, response: Answer | httpx2.Response) -> Unavailable:
+        """Nothing was done: what was asked is signed for this address, so no redirect is followed."""
+        target = printable(response.headers.get("location", "")[:MAX_LOCATION])
+        return Unavailable(
+            f"{self.name} at {way.url} did not do it, but redirects ({response.status_code}) to {target or 'no address'}",
+            code="peer-unintelligible",
+            remedy=f"Give {self.name}'s own address, without a redirect: the one it names, if that is the service.",
+        )
 
     def json_of(self, response: Answer) -> Any:
         """The body as JSON; None where there is none. Raises: Unavailable `peer-unintelligible`."""

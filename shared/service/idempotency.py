@@ -25,6 +25,9 @@ from shared.service.tables import IDEMPOTENT_REPLIES
 KEEP_S = 24 * 3600.0
 LIMIT = 100_000
 PURGE_EVERY = 128
+CALLERS_ROWS = 10_000
+CALLERS_BYTES = 32 * 1024 * 1024
+"""What one caller's answers may be; beyond it its own oldest go, and nobody else's: repeats that change nothing would fill the disk."""
 _KEY = re.compile(r"[!-~]{1,128}")
 _TABLE = IDEMPOTENT_REPLIES
 
@@ -57,15 +60,27 @@ class KeyReused(BadRequest):
 
 
 class Replies:
-    """Answers to creating POSTs, per caller and key, for `keep_s` seconds; beyond `limit` the oldest go first."""
+    """Answers to creating POSTs, per caller and key, for `keep_s` seconds; beyond `limit` the oldest go first, and of one caller's beyond
+    `callers_bytes` (and a sixteenth) or `CALLERS_ROWS` its own oldest."""
 
-    def __init__(self, store: Store, clock: Clock, *, keep_s: float = KEEP_S, limit: int = LIMIT) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        keep_s: float = KEEP_S,
+        limit: int = LIMIT,
+        callers_bytes: int = CALLERS_BYTES,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._keep_s = keep_s
         self._limit = limit
         self._running: set[tuple[str, str]] = set()
         self._since_purge = 0
+        self._callers_bytes = callers_bytes
+        self._since_trim: dict[str, tuple[int, int]] = {}
+        """Of callers whose answers were counted since the start: rows and bytes that came after that."""
 
     async def open(self) -> None:
         """Drops what has expired. Raises: Unavailable."""
@@ -135,6 +150,7 @@ class Replies:
         purge = self._since_purge >= PURGE_EVERY
         if purge:
             self._since_purge = 0
+        trim = self._must_trim(caller, len(response.body))
 
         def insert(connection: Connection) -> None:
             if purge:
@@ -142,8 +158,30 @@ class Replies:
             # An expired row may still lie under this key.
             connection.execute(sa.delete(_TABLE).where(_TABLE.c.caller == caller, _TABLE.c.key == key))
             connection.execute(sa.insert(_TABLE).values(caller=caller, key=key, **values))
+            if trim:
+                self._trim(connection, caller)
 
         await self._store.write(insert)
+
+    def _must_trim(self, caller: str, size: int) -> bool:
+        """Whether a caller's answers are to be counted, which costs a look at all of them: at its first one, then now and again."""
+        known = self._since_trim.get(caller)
+        rows, total = (1, size) if known is None else (known[0] + 1, known[1] + size)
+        trim = known is None or rows >= PURGE_EVERY or total >= self._callers_bytes // 16
+        self._since_trim[caller] = (0, 0) if trim else (rows, total)
+        return trim
+
+    def _trim(self, connection: Connection, caller: str) -> None:
+        newest = [_TABLE.c.at.desc(), _TABLE.c.key]
+        ranked = sa.select(
+            _TABLE.c.key,
+            sa.func.row_number().over(order_by=newest).label("place"),
+            sa.func.sum(sa.func.length(_TABLE.c.body)).over(order_by=newest).label("size"),
+        ).where(_TABLE.c.caller == caller).subquery()  # fmt: skip
+        beyond = sa.select(ranked.c.key).where(
+            (ranked.c.place > CALLERS_ROWS) | ((ranked.c.size > self._callers_bytes) & (ranked.c.place > 1))
+        )
+        connection.execute(sa.delete(_TABLE).where(_TABLE.c.caller == caller, _TABLE.c.key.in_(beyond)))
 
     def _purge(self, connection: Connection) -> None:
         connection.execute(sa.delete(_TABLE).where(_TABLE.c.at <= self._clock() - self._keep_s))

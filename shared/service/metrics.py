@@ -1,8 +1,8 @@
-"""Metrics as they are declared, counted, read and served: what each is called and may be labelled with. Knows no service's own.
+"""Metrics as they are declared, counted and read: what each is called and may be labelled with. Knows no service's own.
 
 A label's values come from a small set that is known beforehand: never a session, a visit, a holder, or anything of a record. What is not
-in the set is counted as "other", so no caller can make time series. Where metrics are served apart, collectors read on another thread than
-the one that counts: what is read is copied first.
+in the set is counted as "other", so no caller can make time series. Where metrics are served apart (`metrics_port`), collectors read on
+another thread than the one that counts: what is read is copied first.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.errors import ConfigurationError, VerificationFailed
+from shared.errors import VerificationFailed
 from shared.explanations import explain
-from shared.service.logging import get_logger
 from shared.service.store import Store
 
 OTHER = "other"
 REQUEST_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 STEP_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 LONG_BUCKETS_S = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
-
-_log = get_logger("metrics")
 
 
 @dataclass(frozen=True)
@@ -100,29 +97,3 @@ class StoreCollector(Collector):
         family = COMMITS.read()
         family.add_metric([], self._store.commits)
         yield family
-
-
-@contextmanager
-def served_apart(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
-    """While inside, the metrics are served at a port of their own, if there is one (0: a free one, which the log names).
-
-    Raises:
-        ConfigurationError: code `port-in-use`.
-    """
-    if port is None:
-        yield
-        return
-    try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise ConfigurationError(
-            f"the metrics cannot be served at {host}:{port}: {error.strerror}", code="port-in-use",
-            remedy="Choose another metrics_port, or unset it.",
-        ) from None  # fmt: skip
-    _log.info("metrics are served apart", address=f"http://{host}:{server.server_port}/metrics")
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -22,7 +22,7 @@ from shared.errors import GputError, TooManyRefused
 from shared.service.clock import Entropy
 from shared.service.direct import DirectRoutes
 from shared.service.logging import get_logger
-from shared.service.metrics import OTHER, REQUEST_BUCKETS_S, REQUEST_SECONDS, REQUESTS
+from shared.service.metrics import OTHER, REQUEST_BUCKETS_S, REQUEST_SECONDS
 from shared.service.problems import TYPE_PREFIX, error_response, unexpected_response
 from shared.service.refusals import Refusals
 from shared.service.tracing import Tracing
@@ -108,13 +108,13 @@ class RequestMiddleware:
     """Wraps the whole application."""
 
     def __init__(
-        self, app: ASGIApp, *, registry: CollectorRegistry, entropy: Entropy, max_body_bytes: int, refusals: Refusals,
+        self, app: ASGIApp, *, registry: CollectorRegistry, total: Counter, entropy: Entropy, max_body_bytes: int, refusals: Refusals,
         direct: DirectRoutes, gate: Gate | None = None, admit: Admission | None = None, tracing: Tracing | None = None,
     ) -> None:  # fmt: skip
         self._app, self._refusals, self._gate, self._direct = app, refusals, gate, direct
         self._max_body_bytes, self._tracing, self._admit = max_body_bytes, tracing, admit
         self._entropy = entropy
-        self._total = REQUESTS.counter(registry)
+        self._total = total
         self._seconds = REQUEST_SECONDS.histogram(registry, REQUEST_BUCKETS_S)
         # Finding a time series by its labels costs more than adding to it; there are few, by what they are labelled with.
         self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

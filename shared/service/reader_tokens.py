@@ -14,9 +14,9 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shared.crypto.private_file import keep_owner
 from shared.errors import ConfigurationError
@@ -30,7 +30,8 @@ class Reader(BaseModel):
     role: Literal["auditor", "owner"] = "auditor"
 
 
-_FILE = TypeAdapter(dict[str, str | Reader])
+# One that is no digest would let nobody in, and nobody would hear of it: a token itself, for instance, put there by mistake.
+_FILE = TypeAdapter(dict[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], str | Reader])
 
 
 def token_digest(token: str) -> str:
@@ -43,7 +44,11 @@ def read_readers(path: Path) -> dict[str, Reader]:
     try:
         found = _FILE.validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a JSON object of names or readers"
+        why = (
+            error.strerror
+            if isinstance(error, OSError)
+            else "it is not a JSON object of SHA-256 digests and names or readers"
+        )
         remedy = (
             'Write {SHA-256 of a token in hex: name, or {"name": …, "role": "owner"}} there, or unset reader_tokens.'
         )

@@ -135,7 +135,7 @@ def serve(factory: Factory[S], settings: S, *, ready: Ready | None = None) -> in
         app = factory(settings, base_url)
         config = uvicorn.Config(
             app,
-            http=guarded(),
+            http=guarded(unparsed=service_state(app).unparsed),
             lifespan="off",  # run below, so that its errors keep their type
             log_config=None,
             access_log=False,

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from shared.errors import ConfigurationError
+from shared.service.ways import PeerUrl
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 
@@ -29,7 +30,7 @@ class ServiceSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="GPUT_", extra="forbid", env_nested_delimiter="__")
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(0, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
     data_dir: Path = Field(description="Folder of the service's own state; made with mode 0700.")
     database_url: str | None = Field(None, description="SQLAlchemy URL; default is SQLite in data_dir.")
@@ -43,19 +44,23 @@ class ServiceSettings(BaseSettings):
     allow_emulated: bool = Field(False, description="Accept evidence from EMULATED roots; never in production.")
     die_with_parent: bool = Field(False, description="Stop when the starting process ends (used by the launcher).")
     trust_dir: Path | None = Field(None, description="Folder of root certificates and reference values.")
-    rim_service: str | None = Field(
+    rim_service: PeerUrl | None = Field(
         None,
         description="Base URL of a RIM service to ask for GPU reference values that the trust folder lacks, for instance "
         "`https://rim.attestation.nvidia.com/v1/rim`; nothing is fetched unless it is set.",
     )
-    public_url: str | None = Field(None, description="scheme://host[:port] under which callers reach this service.")
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/?#@\s]+/?$",
+        description="scheme://host[:port] under which callers reach this service.",
+    )
     shutdown_deadline_s: float = Field(5.0, gt=0, le=600, description="Time given to running requests at a stop.")
     max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1024, description="Largest buffered request body.")
     metrics_port: int | None = Field(
         None, ge=0, le=65535,
         description="TCP port for /metrics alone, so that who scrapes cannot reach the API; then not on `port`. 0: a free one.",
     )  # fmt: skip
-    metrics_host: str = Field("127.0.0.1", description="Address for metrics_port.")
+    metrics_host: str = Field("127.0.0.1", min_length=1, description="Address for metrics_port.")
     otlp_endpoint: str | None = Field(
         None, pattern=r"^https?://[^/@]+(/|$)",
         description="Base URL of an OTLP-HTTP collector, for one trace per visit (extra `tracing`); nothing is traced unless it is set.",
@@ -92,10 +97,15 @@ class ServiceSettings(BaseSettings):
         """URL of the database; makes `data_dir` when the default SQLite file lies there.
 
         Raises:
-            ConfigurationError: the folder cannot be made, or the password's file not be read.
+            ConfigurationError: the folder cannot be made, the password's file not be read, or it is for no database.
         """
         if self.database_url is not None:
             return self._with_password(self.database_url)
+        if self.database_password_file is not None:
+            raise ConfigurationError(
+                "database_password_file is set and database_url is not: the database would be SQLite in data_dir",
+                remedy="Name the database by the setting database_url, or unset database_password_file.",
+            )
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from shared.errors import BadRequest
 from shared.service.callers import still_counts
@@ -25,7 +27,7 @@ Source = Callable[[int], Awaitable[Sequence[Event]]]
 """after -> the events with id > after, in order; a bounded number at a time, none when there are none yet."""
 
 
-def event_stream(
+async def event_stream(
     request: Request,
     source: Source,
     changes: Changes,
@@ -33,28 +35,35 @@ def event_stream(
     after: int | None = None,
     keep_alive_s: float = KEEP_ALIVE_S,
     until: Callable[[Event], bool] | None = None,
+    ended: Callable[[], bool] = lambda: False,
     caller: Caller | None = None,
-) -> StreamingResponse:
+) -> Response:
     """Events as they come, beginning after Last-Event-ID, else after `after`, else with the first.
+
+    Who has heard everything that there will ever be is answered 204: a browser's EventSource comes back for ever to a stream that ends,
+    and stays away after that.
 
     Args:
         changes: notified whenever `source` has more; where it has ended, the stream ends, and its reader takes up after the last event.
         until: the stream ends after the first event of which this holds.
+        ended: whether no more will come than `source` has: the stream ends after that.
         caller: who listens. The stream ends, and tells nothing more, once its key or token counts no more: it was verified when it began.
 
     Raises:
-        BadRequest: Last-Event-ID is not a number.
+        BadRequest: Last-Event-ID is not a number. The answer itself: TooManyWaits, before it begins.
     """
     begin = _last_event_id(request, after or 0)
     stopping = service_state(request).stopping
     stopping.watch(changes)
+    if ended() and not await source(begin):
+        return Response(status_code=204, headers={"cache-control": "no-store"})
 
     async def lines() -> AsyncIterator[bytes]:
         last = begin
         yield format_sse_event(retry=RETRY_MS)
         # What is watched may end before the service does: a leader's term, whose book would stay as it was for ever.
         while not (stopping.is_set or changes.ended):
-            seen = changes.version  # before reading: what comes in between is not missed
+            seen, over = changes.version, ended()  # before reading: what comes in between is not missed
             events = await source(last)
             if caller is not None and not await still_counts(request, caller):
                 return
@@ -63,11 +72,29 @@ def event_stream(
                 last = event.id
                 if until is not None and until(event):
                     return
+            if over and not events:
+                return
             if not events and await changes.wait(seen, keep_alive_s) == seen and not (stopping.is_set or changes.ended):
                 yield KEEPALIVE_COMMENT
 
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
+    waits = nullcontext() if caller is None else service_state(request).waits.of(caller)
+    return _Stream(lines(), waits, headers)
+
+
+class _Stream(StreamingResponse):
+    """It counts from its beginning to its end, also where nobody reads it to its end."""
+
+    def __init__(
+        self, lines: AsyncIterator[bytes], waits: AbstractContextManager[None], headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(lines, media_type="text/event-stream", headers=headers)
+        self._waits = waits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer."""
+        with self._waits:
+            await super().__call__(scope, receive, send)
 
 
 def _line(event: Event) -> bytes:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
 
 from shared.service.changes import Stopping
 from shared.service.clock import Clock, Entropy
+from shared.service.crowd import Unparsed
 from shared.service.cursors import Cursors
 from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
 from shared.service.signatures import Caller, KeyResolver
 from shared.service.store import Store
 from shared.service.tracing import Tracing
+from shared.service.waits import Waits
 
 BearerResolver = Callable[[str], Awaitable[Caller | None]]
 """A bearer token -> the person it was given to; such a caller may only read."""
@@ -41,6 +43,8 @@ class ServiceState:
     base_urls: tuple[str, ...]
     cursors: Cursors | None = None
     tracing: Tracing | None = None
+    unparsed: Unparsed | None = None
+    waits: Waits = field(default_factory=Waits)
 
 
 def service_state(source: Request | FastAPI) -> ServiceState:

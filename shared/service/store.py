@@ -111,7 +111,8 @@ class Store:
         `act` touches nothing but the connection. When the caller is cancelled the write may still happen.
 
         Raises:
-            Unavailable: codes `disk-full`, `database-unreachable`, `store-closed`; nothing was written.
+            Unavailable: codes `disk-full`, `store-closed`: nothing was written. `database-unreachable`: nor was it here, but where the
+                connection was lost while PostgreSQL committed, which may have been done all the same.
             Whatever `act` raises; nothing of it was written.
         """
         return await self.enqueue(act)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import httpx2
+from pydantic import AfterValidator
 
 from shared.errors import BadRequest, GputError
 from shared.service.answers import Answer
@@ -35,18 +37,36 @@ class Way:
 
 
 def addresses(urls: str, name: str) -> Iterator[str]:
-    """The addresses in a comma-separated list. Raises: BadRequest: one is not an http or https address, or has no port that there is."""
+    """The addresses in a comma-separated list. Raises: BadRequest: one is not an http or https address, has no port that there is, or
+    a query."""
     for part in urls.split(","):
         address = part.strip().rstrip("/")
         try:
             url = httpx2.URL(address)
         except httpx2.InvalidURL:
             url = httpx2.URL("")
-        if url.scheme not in ("http", "https") or not url.host:
+        named = bool(url.host) and (
+            "%" not in url.host or ":" in url.host
+        )  # what no host's name may have is written so by httpx2
+        if url.scheme not in ("http", "https") or not named:
             raise BadRequest(f"the address of {name} is not an http address: {address[:100]!r}", remedy=REMEDY)
+        if url.query or url.fragment or "?" in address or "#" in address:
+            raise BadRequest(f"the address of {name} goes on after its path: {address[:100]!r}", remedy=REMEDY)
         if url.port is not None and not 1 <= url.port <= LAST_PORT:
             raise BadRequest(f"the address of {name} has a port that is none: {address[:100]!r}", remedy=REMEDY)
         yield address
+
+
+def _checked(urls: str) -> str:
+    try:
+        list(addresses(urls, "this peer"))
+    except BadRequest:  # what was set is not shown: there may be a password in it
+        raise ValueError("not an http address: write http://HOST:PORT or https://HOST") from None
+    return urls
+
+
+PeerUrl = Annotated[str, AfterValidator(_checked)]
+"""A setting that names a peer: judged at the start, and not when it is first asked."""
 
 
 class Ways:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
@@ -55,6 +56,29 @@ async def test_the_old_token_is_refused_at_once_and_the_session_goes_on(start: S
     async with start() as again:
         assert [await as_bearer(again, one) for one in (old, NEW)] == [401, 200]
         assert again.holder.ledger.state(SESSION).highest_epoch == 1
+
+
+async def test_a_long_body_of_nobody_known_is_refused_unread(running: Running) -> None:
+    """It was read and taken apart on the event loop before anybody looked at the token: 4 MiB of empty lists, a fifth of a second."""
+    pieces: list[int] = []
+
+    async def long() -> AsyncIterator[bytes]:
+        for _ in range(16):
+            pieces.append(1)
+            yield b"[]," * 4096
+
+    async def sent(**headers: str) -> tuple[int, str, int]:
+        pieces.clear()
+        transport = httpx2.ASGITransport(app=running.app)
+        async with httpx2.AsyncClient(transport=transport, base_url=HOLDER, headers=headers) as client:
+            named = {"content-type": "application/json"}
+            answer = await client.post(f"/v1/requests/{SESSION}/approve", content=long(), headers=named)
+        return answer.status_code, answer.json()["code"], len(pieces)
+
+    assert await sent() == (401, "signature-missing", 0)
+    assert await sent(authorization="Bearer guessed") == (401, "token-unknown", 0)
+    known = await sent(authorization=f"Bearer {token(running, 'operator')}")
+    assert known == (422, "invalid-request", 16)
 
 
 async def test_who_may_rotate_and_with_what(running: Running) -> None:

@@ -111,9 +111,15 @@ FILES: list[tuple[str, str, Any, str]] = [
     ("orchestrator", "evidence", "configfs-tsm:/nonexistent", "sealing_key_file"),
     ("orchestrator", "evidence_token_file", None, "evidence_token_file"),
     ("orchestrator", "sealing_key_file", "JUNK", "sealing_key_file"),
+    *(
+        ("orchestrator", name, value, name)
+        for name in ("agent_url", "agent_public_url", "platform_url", "collateral_url")
+        for value in ("agent:8003", "http://agent:99999")
+    ),
     ("orchestrator", "owner_keys", "/nonexistent", "/nonexistent"),
     ("orchestrator", "reader_tokens", "/nonexistent", "/nonexistent"),
     ("orchestrator", "reader_tokens", "JUNK", "junk"),
+    ("orchestrator", "reader_tokens", "TOKENS", "SHA-256"),
     ("orchestrator", "data_dir", "JUNK", "junk"),
     ("holder", "trust_dir", "/nonexistent", "/nonexistent"),
     ("holder", "trust_dir", None, "trust_dir"),
@@ -131,6 +137,9 @@ FILES: list[tuple[str, str, Any, str]] = [
 def test_what_a_setting_points_at(service: str, setting: str, value: Any, named: str, place: Path, capsys: Any) -> None:
     if value == "JUNK":
         (place / "junk").write_text("neither key nor table = [")
+        value = place / "junk"
+    if value == "TOKENS":
+        (place / "junk").write_text('{"the token itself": "maria"}')
         value = place / "junk"
     code, said = refused(capsys, service, place, {setting: value})
     assert code == CONFIGURATION

@@ -20,6 +20,7 @@ from orchestrator.sessions.keyring import KeyAway
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.visits import training
 from shared.names import Role
+from shared.service import waits
 from shared.service.changes import Changes
 from shared.service.event_reader import Event
 from shared.service.signatures import Caller
@@ -114,6 +115,44 @@ async def test_who_was_revoked_while_it_waited_hears_nothing(
         assert (await owner.post(f"/v1/sessions/{view['id']}/cancel")).status_code == 202
         refused = await answer
     assert (refused.status_code, refused.json()["code"]) == (401, "signature-key-unknown")
+
+
+async def test_whoever_heard_a_session_end_waits_for_no_more_of_it(world: World) -> None:
+    owner = await prepared(world)
+    path = f"/v1/sessions/{(await submit(owner)).json()['id']}"
+    assert (await owner.post(f"{path}/cancel")).status_code == 202
+    async with asyncio.timeout(60):
+        told = (await owner.get(f"{path}/events")).text
+        assert '"fact":"cancelled"' in told
+        last = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("id: ")][-1]
+        again = await owner.get(f"{path}/events", headers={"last-event-id": last})
+    assert (again.status_code, again.content) == (204, b"")
+
+
+async def test_one_caller_s_streams_and_waits_leave_room_for_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds a connection for as long as its caller likes; with one key somebody had them all."""
+    monkeypatch.setattr(waits, "MAX_OF_A_CALLER", 2)
+    owner = await prepared(world)
+    view = (await submit(owner)).json()
+    path, holder, other = f"/v1/sessions/{view['id']}", world.client(key(1)), world.client(key(2))
+    listening = Listening(monkeypatch, 2)
+    streams = [asyncio.ensure_future(holder.get(f"{path}/events")) for _ in range(2)]
+    async with asyncio.timeout(60):
+        await listening.all.wait()
+        heard = (await holder.get("/v1/inbox")).json()["next"]
+        for asked in (f"{path}/events", f"{path}?wait=30&version={view['version']}", f"{path}?wait=30&phase={view['phase']}",
+                      f"/v1/inbox?wait=30&after={heard}"):  # fmt: skip
+            refused = await holder.get(asked)
+            assert (refused.status_code, refused.json()["code"]) == (429, "too-many-streams"), asked
+            assert refused.headers["retry-after"] == "5"
+        assert (await holder.get(path)).status_code == 200, "what waits for nothing is answered"
+        theirs = asyncio.ensure_future(other.get(f"{path}/events"))
+        assert (await owner.post(f"{path}/cancel")).status_code == 202
+        assert [answer.status_code for answer in await asyncio.gather(*streams, theirs)] == [200, 200, 200]
+        again = await holder.get(f"{path}/events")
+    assert (again.status_code, '"fact":"cancelled"' in again.text) == (200, True), "those that ended count no more"
 
 
 class Training:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from orchestrator.lease import office
 from orchestrator.lease.office import Office
-from shared.errors import Unavailable
+from shared.errors import BadRequest, Unavailable
 from shared.service.changes import Stopping
 
 ANOTHER_LEADS = 0.0
@@ -138,6 +138,19 @@ async def test_readiness_says_of_nobody_that_it_leads_who_could_not_be_asked() -
             assert not found._task.done()
             await asyncio.sleep(0)
         with pytest.raises(Unavailable, match="it cannot take over"):
+            await found.check()
+
+
+async def test_readiness_says_what_keeps_it_from_taking_over() -> None:
+    """It said for ever that it was taking over, whatever it met."""
+    refused = BadRequest("the address of GPU agent is not an http address")
+    async with working(Lease(ANOTHER_LEADS, *[None] * 9), Term(*[refused] * 9)) as found:
+        async with asyncio.timeout(60):
+            while "not an http address" not in found._state:
+                assert found._task is not None
+                assert not found._task.done()
+                await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="it cannot take over: the address of GPU agent is not"):
             await found.check()
 
 

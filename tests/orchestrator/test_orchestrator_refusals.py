@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx2
 import pytest
+import sqlalchemy
 
 from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
@@ -31,6 +34,27 @@ async def test_refusals_name_their_code(
     body = {"name": "x", "role": "holder", "public_key": "0" * 64} if method == "POST" else None
     answer = await world.client(who).request(method, path, json=body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    "path", ["sessions/%00", "sessions/s_%00/events", "sessions/%00/approvals", "visits/%00", "visits/v_%ED%A0%80"]
+)
+async def test_what_nothing_can_be_called_is_unknown_and_no_damage(world: World, path: str) -> None:
+    """PostgreSQL takes no NUL in a text; what the caller wrote was held for a damaged row, and rang the alarm."""
+    owner = await prepared(world)
+    asked = set[str]()
+
+    def noted(_: Any, _cursor: Any, _statement: str, parameters: Any, *_more: Any) -> None:
+        asked.update(value for value in parameters if isinstance(value, str))
+
+    sqlalchemy.event.listen(sqlalchemy.engine.Engine, "before_cursor_execute", noted)
+    try:
+        answer = await owner.get(f"/v1/{path}")
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.engine.Engine, "before_cursor_execute", noted)
+    unknown = "unknown-session" if path.startswith("sessions") else "unknown-visit"
+    assert (answer.status_code, answer.json()["code"]) == (404, unknown)
+    assert not [value for value in asked if "\0" in value or "\ufffd" in value], "it never reached the database"
 
 
 async def test_an_unfinished_model_and_anothers_model_are_not_given(world: World) -> None:

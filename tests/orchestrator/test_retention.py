@@ -94,7 +94,7 @@ async def test_who_is_still_needed_keeps_nobody_behind_it(shelf: Shelf, monkeypa
 async def test_who_has_its_id_in_a_text_for_people_does_not_need_it(shelf: Shelf) -> None:
     await shelf.ended(1, 2)
     await shelf.heir(2)
-    await shelf.room.submitted(shelf.catalogue, "s_namesake", name=f"after {old(1)} and {old(2)}")
+    await shelf.room.submitted(shelf.catalogue, "s_namesake00000000", name=f"after {old(1)} and {old(2)}")
     await Retention(shelf.house).sweep()
     assert await shelf.left() == {old(2)}
     assert await shelf.room.store.read(lambda c: naming(c, old(2))) == [f"s_heir{2:012d}"]

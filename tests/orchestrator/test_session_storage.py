@@ -206,13 +206,13 @@ async def test_a_session_that_a_newer_version_went_on_with_is_refused_and_no_oth
     room = Room(tmp_path)
     catalogue = await room.catalogue()
     await room.submitted(catalogue)
-    await room.submitted(catalogue, "s_other")
+    await room.submitted(catalogue, "s_other00000000000")
     await room.store.write(lambda c: room.journal().append(c, SESSION, [fact], expected_seq=1, at=2.0))
     again = await room.catalogue()
     with pytest.raises(ConfigurationError, match="does not know") as refusal:
         await again.open(SESSION)
     assert refusal.value.code == "newer-journal"
-    assert [book.state.id for book in await again.live()] == ["s_other"]
+    assert [book.state.id for book in await again.live()] == ["s_other00000000000"]
     await room.store.close()
 
 
@@ -225,15 +225,15 @@ async def test_a_submission_of_before_weights_could_be_given_is_read(tmp_path: P
 async def test_books_of_ended_sessions_do_not_pile_up(tmp_path: Path) -> None:
     room = Room(tmp_path)
     catalogue = await room.catalogue()
-    sessions = [f"s_{number}" for number in range(KEPT_ENDED + 4)]
+    sessions = [f"s_{number:016d}" for number in range(KEPT_ENDED + 4)]
     for session in sessions:
         book = await room.submitted(catalogue, session)
         await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER))
-    living = await room.submitted(catalogue, "s_living")
+    living = await room.submitted(catalogue, "s_living0000000000")
     assert len(catalogue._books) == KEPT_ENDED + 1
     again = await catalogue.open(sessions[0])
     assert (again.state.phase, again.state.seq) == (SessionPhase.CANCELLED, 2)
-    assert await catalogue.open("s_living") is living
+    assert await catalogue.open("s_living0000000000") is living
     # What was seen of the journals that were let go still counts.
     await room.store.write(
         lambda c: c.execute(delete(JOURNAL).where(JOURNAL.c.stream == sessions[1], JOURNAL.c.seq == 2))

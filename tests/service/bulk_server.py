@@ -44,8 +44,10 @@ class Server:
     connections: set[Any] = field(default_factory=set)
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def connected(
+        self, sender: str = "127.0.0.1"
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(sender, 0))
         try:
             yield reader, writer
         finally:
@@ -53,7 +55,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(serve: Serve, keep_alive_s: int = 5) -> AsyncIterator[Server]:
+async def serving(
+    serve: Serve, keep_alive_s: int = 5, unparsed: Callable[[str, int], None] | None = None
+) -> AsyncIterator[Server]:
     """`serve` is given a request's body past the parser, where there is one, and the usual way; what it gives is the answer."""
     state = ServerState()
     found = Server(connections=state.connections)
@@ -71,7 +75,7 @@ async def serving(serve: Serve, keep_alive_s: int = 5) -> AsyncIterator[Server]:
 
     config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none", timeout_keep_alive=keep_alive_s)
     config.load()
-    protocol = guarded()
+    protocol = guarded(unparsed=unparsed)
     server = await asyncio.get_running_loop().create_server(
         lambda: protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )

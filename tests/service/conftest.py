@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from shared.service.app import create_service_app
+from shared.service.callers import admit_body
 from shared.service.idempotency import Replies
 from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
@@ -44,7 +45,7 @@ def make_world(tmp_path: Path) -> MakeWorld:
             replay=ReplayWindow(store, clock),
             bearer=bearer,
             base_url=BASE_URL,
-            signed_bodies=True,
+            admit=admit_body,
             clock=clock,
         )
         world = World(app, clock, store)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
 from pydantic_settings import SettingsConfigDict
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
 
 from shared.errors import Unavailable
 from shared.service.app import create_service_app, service_state
@@ -52,8 +52,8 @@ def create(settings: EchoSettings, base_url: str) -> FastAPI:
         return {"id": len(events)}
 
     @app.get("/events")
-    async def stream(request: Request, after: int = 0) -> StreamingResponse:
-        return event_stream(
+    async def stream(request: Request, after: int = 0) -> Response:
+        return await event_stream(
             request, source, changes, after=after, keep_alive_s=0.2, until=lambda event: event.event == "end"
         )
 

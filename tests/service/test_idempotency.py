@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI, Request, Response
 
+from shared.service import idempotency
 from shared.service.idempotency import Replies
 from shared.service.problems import install_problems
 from shared.service.store import Store
@@ -114,6 +115,38 @@ async def test_bounded(sqlite_url: str) -> None:
     await replies.open()
     rows = await store.read(lambda c: c.execute(IDEMPOTENT_REPLIES.select()).all())
     assert {row.key for row in rows} == {f"k{index}" for index in range(130, 140)}
+    await store.close()
+
+
+async def test_who_fills_what_may_be_kept_pushes_out_its_own(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fresh keys a repeat that changes nothing stored its answer each time, and in the end in place of everybody else's."""
+    monkeypatch.setattr(idempotency, "CALLERS_ROWS", 300)
+    store, clock = Store(sqlite_url), FakeClock()
+    await store.open()
+    await store.write(METADATA.create_all)
+    replies = Replies(store, clock, limit=1000, callers_bytes=16_000)
+
+    async def kept() -> dict[str, list[int]]:
+        rows = await store.read(lambda c: c.execute(IDEMPOTENT_REPLIES.select()).all())
+        return {who: [len(row.body) for row in rows if row.caller == who] for who in {row.caller for row in rows}}
+
+    await replies._keep("quiet", "q", bytes(32), Response(b"quiet", 201))
+    for index in range(100):
+        clock.now += 1
+        await replies._keep("flood", f"k{index}", bytes(32), Response(bytes(1000), 200))
+    found = await kept()
+    assert found["quiet"] == [5]
+    assert 16 <= len(found["flood"]) <= 17
+    newest = await store.read(lambda c: replies._find(c, "flood", "k99"))
+    assert newest is not None
+    for index in range(2000):
+        clock.now += 1
+        await replies._keep("many", f"k{index}", bytes(32), Response(b"", 200))
+    found = await kept()
+    assert found["quiet"] == [5]
+    assert 300 <= len(found["many"]) < 300 + idempotency.PURGE_EVERY
+    await replies._keep("large", "k", bytes(32), Response(bytes(20_000), 201))
+    assert (await kept())["large"] == [20_000], "one answer is kept however long it is"
     await store.close()
 
 

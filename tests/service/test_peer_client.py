@@ -70,6 +70,36 @@ async def test_what_may_have_happened_is_not_repeated() -> None:
         assert len(seen) == 1
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 304])
+async def test_a_redirect_is_not_taken_for_done(status: int) -> None:
+    """A proxy that sends http to https answers so; a removal that it answered removed nothing."""
+    seen: list[httpx2.Request] = []
+
+    def redirect(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        return httpx2.Response(status, headers={"location": "https://gput.example/x\x1b[2J" + "y" * 1000})
+
+    async def streamed(client: PeerClient) -> None:
+        async with client.stream("GET", "/x"):
+            pytest.fail("what redirects has no answer to be read")
+
+    for act in (
+        lambda client: client.request("DELETE", "/x"),
+        lambda client: client.put_json("/x", {"a": 1}),
+        lambda client: client.post_json("/x", {}, idempotency_key="k"),
+        streamed,
+    ):
+        seen.clear()
+        with pytest.raises(Unavailable) as refused:
+            await act(client_of(redirect))
+        assert refused.value.code == "peer-unintelligible"
+        assert "redirects" in refused.value.detail
+        assert "https://gput.example/x" in refused.value.detail
+        assert refused.value.detail.isprintable()
+        assert len(refused.value.detail) < 400
+        assert len(seen) == 1
+
+
 async def test_every_attempt_is_signed_anew() -> None:
     seen: list[httpx2.Request] = []
     await client_of(failing(1, httpx2.ReadError, seen), signed=True).put_json("/x", {"a": 1})

@@ -70,6 +70,14 @@ async def test_unknown_path_and_method(world: World) -> None:
         assert wrong.headers["allow"] == "GET"
 
 
+async def test_a_slash_too_many_leads_nowhere(world: World) -> None:
+    """Least of all to the host that the request names."""
+    async with world.client(None) as client:
+        answer = await client.get("/livez/", headers={"host": "evil.example"})
+    check_shape(answer, 404, "not-found")
+    assert "location" not in answer.headers
+
+
 async def test_body_limit(world: World) -> None:
     async with world.client() as client:
         response = await client.post(

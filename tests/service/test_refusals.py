@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 
 import httpx2
@@ -11,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import NotAuthenticated, TooManyRefused
-from shared.service.app import create_service_app
+from shared.service.app import create_service_app, service_state
+from shared.service.logging import configure_logging
 from shared.service.problem_reader import error_of
 from shared.service.refusals import MAX_ADDRESSES, Refusals
 from shared.service.settings import ServiceSettings
+from tests.service.bulk_server import all_of, answer, serving
 
 
 class Watch:
@@ -99,3 +103,31 @@ def test_what_honest_clients_meet_costs_nothing(status: int) -> None:
     for _ in range(100):
         refusals.answered("x", status)
     assert refusals.wait_s("x") == 0
+
+
+async def test_what_never_became_a_request_counts_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Heads that nobody can parse had no limit, stood in no metric, and were logged without saying whose they were."""
+    watch, log = Watch(), io.StringIO()
+    app = service(tmp_path, watch)
+    configure_logging("info", "json", log)
+    try:
+        async with serving(all_of, unparsed=service_state(app).unparsed) as server:
+            for said, status in [(b"no HTTP at all\r\n\r\n", 400)] * 4 + [
+                (b"GET / HTTP/1.1\r\nx: " + b"y" * 140_000, 431)
+            ]:
+                async with server.connected() as (reader, writer):
+                    writer.write(said)
+                    assert (await answer(reader))[0] == status
+    finally:
+        configure_logging("warning", "json")
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(line["address"], line["status"]) for line in lines if line["event"] == "refused unparsed"] == [
+        ("127.0.0.1", 400)
+    ] * 4 + [("127.0.0.1", 431)]
+    assert "Invalid HTTP request" not in log.getvalue() + caplog.text
+    async with caller(app, "127.0.0.1") as hostile, caller(app, "10.0.0.2") as honest:
+        assert (await hostile.get("/v1/open")).status_code == 429
+        assert (await honest.get("/v1/open")).status_code == 200
+        counted = (await honest.get("/metrics")).text
+    assert 'gput_http_requests_total{method="other",route="none",status="400"} 4.0' in counted
+    assert 'gput_http_requests_total{method="other",route="none",status="431"} 1.0' in counted

@@ -56,6 +56,8 @@ def test_default_database_lies_in_data_dir_and_is_private(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="data_dir"):
         _ = Settings.load(data_dir=tmp_path / "file" / "below").store_url
+    with pytest.raises(ConfigurationError, match="database_url is not"):
+        _ = Settings.load(data_dir=tmp_path, database_password_file=tmp_path / "file").store_url
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,24 @@ def test_default_database_lies_in_data_dir_and_is_private(tmp_path: Path) -> Non
         ("data_dir = '/d'\nnmae = 'hunter2'", "nmae", "the settings are host, port"),
         ("data_dir = '/d'\nlog_level = 'hunter2'", "log_level", "SAMPLE_LOG_LEVEL"),
         ("", "data_dir", "SAMPLE_DATA_DIR"),
+        ("data_dir = '/d'\nhost = ''", "host", "SAMPLE_HOST"),
+        ("data_dir = '/d'\nmetrics_host = ''", "metrics_host", "SAMPLE_METRICS_HOST"),
+        *(
+            (f"data_dir = '/d'\npublic_url = '{url}'", "public_url", "SAMPLE_PUBLIC_URL")
+            for url in (
+                "hunter2",
+                "",
+                "https://x/hunter2",
+                "https://x?hunter2",
+                "ftp://hunter2",
+                "https://u:hunter2@x",
+                "http://x y",
+            )
+        ),
+        *(
+            (f"data_dir = '/d'\nrim_service = '{url}'", "rim_service", "SAMPLE_RIM_SERVICE")
+            for url in ("http://[", "hunter2:80", "https://x/v1?hunter2", "https://x:99999/v1")
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_to_do(tmp_path: Path, text: str, named: str, remedy: str) -> None:

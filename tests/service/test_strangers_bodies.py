@@ -154,3 +154,43 @@ def test_where_all_bring_bodies_the_one_that_began_first_makes_room(loop: str, m
             assert not strangers[1].at_eof()
 
     run(loop, act())
+
+
+@each_loop
+def test_where_all_are_being_answered_the_address_that_has_most_makes_room(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams and requests that wait hold a connection for as long as their sender likes; a newcomer was hung up on for as long."""
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 4)
+    begun, enough = asyncio.Queue[None](), asyncio.Event()
+
+    async def served(bulk: Any, receive: Any) -> bytes:
+        begun.put_nowait(None)
+        await enough.wait()
+        return b"served"
+
+    async def act() -> None:
+        async with serving(served) as server, AsyncExitStack() as stack:
+
+            async def asks(sender: str) -> asyncio.StreamReader:
+                reader, writer = await stack.enter_async_context(server.connected(sender))
+                writer.write(GET)
+                return reader
+
+            greedy, honest = [], await asks("127.0.0.2")
+            await begun.get()
+            for _ in range(3):
+                greedy.append(await asks("127.0.0.3"))
+                await begun.get()
+            one_more = await asks("127.0.0.3")
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await one_more.readexactly(1)  # whoever has them all takes none of anybody's
+            newcomer = await asks("127.0.0.4")
+            await begun.get()
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await greedy[0].readexactly(1)
+            enough.set()
+            for reader in (honest, newcomer, *greedy[1:]):
+                assert await answer(reader) == (200, b"served")
+
+    run(loop, act())

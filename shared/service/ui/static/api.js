@@ -125,18 +125,20 @@ export async function all(path, options = {}) {
   return found;
 }
 
+/** Read one stream to its end; true where nothing more will ever come (204). */
 async function readStream(path, state, { signal, again }, take, said) {
   const headers = { accept: "text/event-stream" };
   if (state.last !== null) headers["last-event-id"] = state.last;
   const answer = await ask(path, { headers, signal });
   state.failures = 0;
+  if (answer.status === 204) return true;
   said("live"); // not before: whoever asks may wait for long
   const parser = new EventParser();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
     again();
     const { done, value } = await reader.read();
-    if (done) return;
+    if (done) return false;
     for (const event of parser.push(value)) {
       state.last = event.id ?? state.last;
       take({ id: event.id, event: event.event, data: JSON.parse(event.data) });
@@ -154,7 +156,9 @@ export async function stream(path, { after = "0", signal, take, over = () => fal
   let ended = false;
   while (!ended && !signal.aborted) {
     try {
-      await whole(SILENT_MS, signal, (limit, again) => readStream(path, state, { signal: limit, again }, (event) => { take(event); ended ||= over(event); }, said));
+      const read = (limit, again) => readStream(path, state, { signal: limit, again }, (event) => { take(event); ended ||= over(event); }, said);
+      const silent = await whole(SILENT_MS, signal, read);
+      ended ||= silent;
     } catch (error) {
       if (signal.aborted) return;
       if (!passing(error)) {
