@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,11 +15,12 @@ from tests.ui.browser import PHONE, Tab
 from tests.ui.conftest import NewTab
 from tests.ui.looks import faint, overflow
 from tests.ui.stage import OWNER_READER, UiStage
+from tests.ui.test_holder_page import CHECKED
 from tests.ui.test_ui_files import FOLDERS
 
 MOST_FILES_BYTES = 160 * 1024
 """Of one page's own files, uncompressed: what a visit to it moves beside the API's answers."""
-PLACES: dict[str, tuple[str, str, str]] = {
+PLACES: dict[str, tuple[str, str, str | re.Pattern[str]]] = {
     "dashboard": ("orchestrator", "#/", "The pool of GPUs"),
     "tour": ("orchestrator", "#/sessions/{session}/tour", "One lane per party"),
     "contract": ("orchestrator", "#/sessions/{session}/contract", "digest holds"),
@@ -26,7 +28,7 @@ PLACES: dict[str, tuple[str, str, str]] = {
     "receipts": ("orchestrator", "#/sessions/{session}/receipts", "VERIFIED HERE"),
     "training": ("orchestrator", "#/sessions/{session}/training", "recency bias"),
     "artifacts": ("orchestrator", "#/sessions/{session}/artifacts", "gput session export"),
-    "holder": ("holder", "#/", "29 checks"),
+    "holder": ("holder", "#/", CHECKED),
     "request": ("holder", "#/requests/{session}", "VERIFIED HERE"),
 }
 Opened = Callable[..., tuple[Tab, Any]]

@@ -14,6 +14,9 @@ from tests.ui.conftest import NewTab
 from tests.ui.looks import collided, cut, faint, overflow, unnamed
 from tests.ui.stage import HOLDER, HOSTILE, UiStage
 
+CHECKED = re.compile(r"^\d+ checks$")
+"""What a receipt's row says of the checks that all hold."""
+
 
 def opened(tab: NewTab, stage: UiStage, place: str = "#/", role: str = "operator", **options: Any) -> Any:
     """A tab of the holder's page."""
@@ -27,7 +30,7 @@ def test_it_loads_and_can_be_read(tab: NewTab, stage: UiStage, kind: str) -> Non
     options: Any = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": {"viewport": PHONE}}[kind]
     one = opened(tab, stage, **options)
     for place, name, shown in [
-        ("#/", "home", "29 checks"),
+        ("#/", "home", CHECKED),
         (f"#/requests/{stage.sessions['done']}", "request", "aten.linear.default"),
     ]:
         page = one.open(place)
@@ -90,7 +93,7 @@ def test_no_page_shows_a_record(tab: NewTab, stage: UiStage) -> None:
     one, bodies = tab(stage.holder.url, stage.tokens["operator"]), list[bytes]()
     one.page.on("response", lambda answer: bodies.append(answer.body()) if "/v1/" in answer.url else None)
     for place in ("#/", f"#/requests/{stage.sessions['done']}"):
-        one.open(place).get_by_text("29 checks").first.wait_for()
+        one.open(place).get_by_text(CHECKED).first.wait_for()
     assert len(bodies) > 6
     shown = one.page.content().encode()
     assert not [
@@ -130,7 +133,7 @@ def test_what_was_trained_comes_to_pages_that_stay_open(tab: NewTab, stage: UiSt
     for name in ("Visits of the GPU", "Receipts of this holder's visits"):
         home.get_by_role("table", name=name).get_by_role("row").filter(has_text=session).first.wait_for()
     request.locator("h1 .badge", has_text="ended").wait_for()
-    request.get_by_role("table", name="Receipts of this holder's visits").get_by_text("29 checks").nth(1).wait_for()
+    request.get_by_role("table", name="Receipts of this holder's visits").get_by_text(CHECKED).nth(1).wait_for()
     request.get_by_text("VERIFIED HERE").wait_for()
     request.get_by_role("button", name="Verify again").click()
     request.get_by_text("All hold: 2 leaves, 2 receipts among them").wait_for()
@@ -143,7 +146,7 @@ def test_long_lists_are_read_again_only_where_something_was_written(tab: NewTab,
     asked: list[str] = []
     one.page.on("request", lambda call: asked.append(call.url.partition("/v1/")[2].partition("?")[0]))
     page = one.open()
-    page.get_by_text("29 checks").first.wait_for()
+    page.get_by_text(CHECKED).first.wait_for()
     for _ in range(4):
         with page.expect_response("**/v1/requests?*"):
             page.clock.run_for(5000)
