@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
+from gput.stop_signals import stopped_in_order
+
 # noun -> (module, summary). Further nouns come from entry points of the group `gput.commands`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("gput.commands.demo", "Train one model on three private corpora on this machine, for real"),
@@ -43,6 +45,7 @@ PIPE_CLOSED = 141
 EXIT_CODES = """\
 Exit codes: 0 done; 1 the job failed; 2 usage or input; 3 timed out; 4 refused by policy, signature or attestation;
             5 internal error; 6 a service or device is not there; 130 interrupted;
+            129, 143 stopped by SIGHUP, by SIGTERM;
             141 whoever read the output went away (`gput … | head`). What to do: docs/cli.md."""
 
 EXAMPLES = """\
@@ -56,6 +59,7 @@ Examples:
   gput attest verify report.txt chain.pem driver_rim.xml vbios_rim.xml --nonce HEX"""
 
 
+@stopped_in_order
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the process's exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)

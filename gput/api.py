@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from gput.download import Download
 from gput.ids import pick, whole
+from gput.pages import page_of
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
@@ -110,8 +111,8 @@ class Api:
         cursor: str | None = None
         while True:
             page = await self.get(path, after=cursor, limit=PAGE, **params)
-            found += page["items"]
-            cursor = page["next"]
+            items, cursor = page_of(page, "orchestrator")
+            found += items
             if cursor is None:
                 return found
 

@@ -41,7 +41,7 @@ SETTINGS: dict[str, Setting] = {
     "gpu_hour_price": Setting("GPUT_GPU_HOUR_PRICE", float, "what an hour of the GPU costs you, in any currency"),
     "allow_emulated": Setting("GPUT_ALLOW_EMULATED", bool, "let EMULATED roots of the trust folder count"),
 }
-TRUE, FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+TRUE, FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 
 
 def file() -> Path:
@@ -58,7 +58,7 @@ def from_file() -> dict[str, Any]:
         ConfigurationError: it cannot be read, is not TOML, or sets what there is no setting for.
     """
     path = file()
-    if not path.is_file() and FILE not in os.environ:
+    if not path.is_file() and not os.environ.get(FILE):
         return {}
     import tomllib
 
@@ -101,8 +101,8 @@ def trusted() -> Trust | None:
     from gput.trust import Trust
 
     variable = SETTINGS["allow_emulated"].variable
-    said = os.environ.get(variable)
-    if said is not None and said.lower() not in TRUE + FALSE:
+    said = os.environ.get(variable)  # empty is as good as unset, as for every option
+    if said and said.lower() not in TRUE + FALSE:
         raise ConfigurationError(f"{variable} is neither true nor false", remedy="Write 1 or 0.")
-    emulated = bool(told.get("allow_emulated")) if said is None else said.lower() in TRUE
+    emulated = said.lower() in TRUE if said else bool(told.get("allow_emulated"))
     return Trust(Path(folder), allow_emulated=emulated)

@@ -44,8 +44,8 @@ async def smoke(client: Api, wanted: Wanted, say: Say) -> dict[str, Any]:
     await client.upload_program(wanted.archive)
     session = str((await client.submit(manifest))["id"])
     names = [entry.holder for entry in manifest.roster]
-    say(f"submitted {session} to {', '.join(names)}; waiting for approvals and {len(names)} visits")
     try:
+        say(f"submitted {session} to {', '.join(names)}; waiting for approvals and {len(names)} visits")
         view = await _ended(client, session, wanted.timeout_s)
     except BaseException:
         with suppress(GputError):

@@ -27,7 +27,8 @@ class DatasetOptions:
         format: a reader by name; `auto` chooses by content and suffix.
         separator: byte put between the files of a text folder; 0x00, which is in no text, tells the model where one ends.
         suffixes: in a folder of text or shards, only files whose name ends so (`(".py",)`); empty: all but dot-files.
-        label: CSV column of the only scalar field, when no column bears that field's own name.
+        label: CSV column of the only scalar field. One that is named (other than the usual one) is it in any case; the usual one
+            when no column bears that field's own name.
         columns: CSV columns of a field, in order, for every field the default rule does not fit.
         delimiter: CSV cell separator, one character; empty: by suffix (comma; tab for `.tsv`).
         units, classes: what the operator declares of fields, and no reader looks at: the unit of a field, or one for each of its

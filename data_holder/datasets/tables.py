@@ -1,7 +1,8 @@
 """CSV with a header row as feature/label records, converted once into a mapped file. Never quotes a cell or a header in an error.
 
-Columns of a field: `options.columns` when given; else, for a scalar field, the column of its own name, or `options.label`
-when it is the only scalar field; else, for the one field with a shape, all other columns, in order, as many as it has elements.
+Columns of a field: `options.columns` when given; else, for the only scalar field, the column `options.label` when the operator named
+one; else, for a scalar field, the column of its own name, or the usual label when it is the only one; else, for the one field with a
+shape, all other columns, in order, as many as it has elements. What is said of columns counts, or is refused.
 """
 
 from __future__ import annotations
@@ -32,17 +33,41 @@ def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
     """Records from a CSV file; every cell is parsed and judged before the first record is given out.
 
     Raises:
-        UnfitData: no header, missing columns, rows of another length, cells that are no number or out of range, no rows.
+        UnfitData: no header, missing columns, rows of another length, cells that are no number or out of range, no rows, an option that no
+            field takes.
     """
     file, maps = hold(path), Mappings()
     if file.size == 0:
         raise refusal("data-empty", "holds not one byte", file.name)
-    recipe = json_bytes(["csv", records.model_dump(mode="json"), options.label, options.delimiter,
+    _insist_on_fields(records, options, file.name)
+    # A release of before read a named label otherwise: what it converted is not believed.
+    way = "csv, label first" if _named(options) else "csv"
+    recipe = json_bytes([way, records.model_dump(mode="json"), options.label, options.delimiter,
                          {name: list(columns) for name, columns in options.columns.items()}])  # fmt: skip
     data = converted(maps, options, file, recipe, lambda stream: _convert(file, records, options, stream))
     table = data.view(record_dtype(records))
     arrays = {field.name: NamedArray(table[field.name], file.name) for field in records.fields}
     return ArrayDataset("csv", records, arrays, [file], maps)
+
+
+def _named(options: DatasetOptions) -> bool:
+    return options.label != DatasetOptions.label
+
+
+def _insist_on_fields(records: RecordSchema, options: DatasetOptions, name: str) -> None:
+    """Raises: UnfitData `data-bad-option`: columns or a label for a field that there is not; they would be passed over in silence."""
+    fields = {field.name for field in records.fields}
+    if unknown := sorted(options.columns.keys() - fields):
+        reason = "columns are stated for a field that the program does not declare"
+        raise refusal(
+            "data-bad-option", reason, name, field=unknown[0], remedy=f"its fields are {', '.join(sorted(fields))}"
+        )
+    takers = [field for field in records.fields if not field.shape]
+    if _named(options) and (len(takers) != 1 or takers[0].name in options.columns):
+        reason = "a label column is named, and the program has not exactly one field of one number whose columns are not stated otherwise"
+        raise refusal(
+            "data-bad-option", reason, name, remedy="leave the label out, and state the columns of each field"
+        )
 
 
 def _convert(file: HeldFile, records: RecordSchema, options: DatasetOptions, out: BinaryIO) -> None:
@@ -98,7 +123,7 @@ def _plan(records: RecordSchema, header: list[str], options: DatasetOptions, nam
         if field.name in options.columns:
             plan[field.name] = [_column(names, column, field, name) for column in options.columns[field.name]]
         elif not field.shape:
-            own = field.name if field.name in names or len(scalars) > 1 else options.label
+            own = field.name if not _named(options) and (field.name in names or len(scalars) > 1) else options.label
             plan[field.name] = [_column(names, own, field, name)]
     rest = [field for field in records.fields if field.name not in plan]
     if len(rest) > 1:

@@ -29,6 +29,10 @@ _NOT_THE_USERS: Final = (
     str(Path(torch.__file__).parent),
     str(Path(__file__).parents[1]),
 )
+_THEIRS: Final = (
+    Exception,
+    SystemExit,
+)  # whatever somebody's own code raises; sys.exit would end the command without a word
 _REMEDY: Final = "It is the module's own code that raised this."
 
 
@@ -58,7 +62,7 @@ def source_of(target: str, options: dict[str, Any]) -> ProgramSource:
         source = function(**options)
     except GputError:
         raise
-    except Exception as error:  # whatever somebody's own code raises
+    except _THEIRS as error:
         raise InvalidProgram(f"{target!r} raised {told(error)}", code="user-code-failed", remedy=_REMEDY) from error
     if not isinstance(source, ProgramSource):
         raise InvalidProgram(f"{target!r} returned a {type(source).__name__}; it must return a ProgramSource")
@@ -76,15 +80,15 @@ def _imported(name: str, target: str) -> Any:
                 f"Cannot find {target!r}: {error}", remedy="Run it from where the module imports."
             ) from error
         raise _not_imported(name, error) from error
-    except Exception as error:  # whatever somebody's own code raises
+    except _THEIRS as error:
         raise _not_imported(name, error) from error
 
 
-def _not_imported(name: str, error: Exception) -> InvalidProgram:
+def _not_imported(name: str, error: BaseException) -> InvalidProgram:
     return InvalidProgram(f"Importing {name!r} raised {told(error)}", code="user-code-failed", remedy=_REMEDY)
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """What was raised, in a line, and where in the user's own code: what PyTorch and Python did below is left out."""
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]

@@ -80,7 +80,7 @@ def _own(given: dict[str, Any], source: Any) -> list[dict[str, Any]]:
             rows.append({"setting": name, "value": given[name], "origin": by.get(source(name), "default")})
             continue
         believed = trusted()  # a flag for it there is none
-        where = "environment" if setting.variable in os.environ else "file" if name in told else "default"
+        where = "environment" if os.environ.get(setting.variable) else "file" if name in told else "default"
         words = {"environment": by["ENVIRONMENT"], "file": by["DEFAULT_MAP"], "default": "default"}
         rows.append(
             {"setting": name, "value": believed is not None and believed.allow_emulated, "origin": words[where]}

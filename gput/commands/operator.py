@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import httpx2
 import typer
 
+from gput.pages import page_of
 from shared.errors import BadRequest
 from shared.service.http import Peers
 
@@ -70,10 +71,11 @@ def ask(method: str, path: str, url: str, token: Path, body: Any = None, *, time
 
 def every(path: str, url: str, token: Path) -> list[Any]:
     """All items of a list of the operator's API, page by page. Raises: as `ask`."""
-    rows, cursor = [], None
+    rows: list[Any] = []
+    cursor: str | None = None
     while True:
         page = ask("GET", f"{path}?limit={PAGE}" + (f"&after={cursor}" if cursor else ""), url, token)
-        rows += page["items"]
-        cursor = page["next"]
+        items, cursor = page_of(page, "holder service")
+        rows += items
         if cursor is None:
             return rows

@@ -30,7 +30,7 @@ class Reading:
     ] = "auto"
     suffix: Annotated[list[str] | None, typer.Option(help="Only files of a folder that end so (repeatable)")] = None
     separator: Annotated[int, typer.Option(min=0, max=255, help="Byte between the files of a text folder")] = 0
-    label: Annotated[str, typer.Option(help="CSV: column of the label")] = "label"
+    label: Annotated[str, typer.Option(help="CSV: column of the only field that is one number")] = "label"
     column: Annotated[list[str] | None, typer.Option(help="CSV: FIELD=COLUMN,COLUMN,… (repeatable)")] = None
     delimiter: Annotated[str, typer.Option(help="CSV: cell separator; default by suffix")] = ""  # fmt: skip
 

@@ -50,6 +50,33 @@ def test_csv_columns(tmp_path: Path) -> None:
     assert read_csv(tmp_path / "t.tsv", "a\tlabel\tb\tc\n1\t1\t2.5\t-3\n4\t2\t5\t60\n") == wanted
 
 
+def test_a_named_label_wins_over_the_column_of_the_fields_own_name(tmp_path: Path) -> None:
+    path, text = tmp_path / "t.csv", "target,cls,a,b\n0,1,4,5\n"
+    three = {"features": ["a", "b", "a"]}
+    assert read_csv(path, text, options=DatasetOptions(columns=three)) == [([4.0, 5.0, 4.0], 0)]
+    named = DatasetOptions(label="cls", columns=three, cache_dir=tmp_path / "cache")
+    assert read_csv(path, text, options=named) == [([4.0, 5.0, 4.0], 1)]
+    assert read_csv(path, text, options=named) == [([4.0, 5.0, 4.0], 1)]  # the converted copy
+
+
+BAD_OPTIONS: dict[str, tuple[DatasetOptions, str, str]] = {
+    "a named label that is no column": (DatasetOptions(label="cls"), "data-missing-field", "no column called 'cls'"),
+    "columns of no field": (DatasetOptions(columns={"nofield": ["a"]}), "data-bad-option", "does not declare"),
+    "two words on the label": (
+        DatasetOptions(label="a", columns={"target": ["target"]}), "data-bad-option", "a label column is named",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BAD_OPTIONS)
+def test_what_is_said_of_columns_counts_or_is_refused(tmp_path: Path, fault: str) -> None:
+    options, code, reason = BAD_OPTIONS[fault]
+    with pytest.raises(UnfitData) as refused:
+        read_csv(tmp_path / "t.csv", "a,target,b,c\n1,1,2,3\n", options=options)
+    assert refused.value.finding.code == code
+    assert reason in refused.value.finding.reason
+
+
 HEAD = "a,label,b,c\n"
 
 

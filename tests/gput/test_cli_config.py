@@ -58,6 +58,19 @@ def test_commands_take_what_is_shown(
     assert (code, "/v1/attestation" in err) == (6, True), "with a trust folder it would attest first"
 
 
+def test_an_empty_variable_is_as_good_as_none(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUT_CONFIG", "")
+    assert shown(capsys)["url"] == (None, "default")
+    file.write_text('allow_emulated = true\ntrust = "/roots"\n')
+    monkeypatch.setenv("GPUT_ALLOW_EMULATED", "")
+    assert shown(capsys)["allow_emulated"] == (True, f"file {file}")
+    for word, meant in {"t": True, "y": True, "f": False, "N": False}.items():
+        monkeypatch.setenv("GPUT_ALLOW_EMULATED", word)
+        assert shown(capsys)["allow_emulated"] == (meant, "environment GPUT_ALLOW_EMULATED")
+
+
 @pytest.mark.parametrize(("text", "says"), [
     ("urll = 'x'\n", "sets urll, which is no setting"), ("url = 3\n", "not a str"), ("url = ", "is not TOML"),
     ("allow_emulated = 'yes'\n", "not a bool"),

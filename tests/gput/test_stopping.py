@@ -8,15 +8,20 @@ import os
 import pty
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from gput.__main__ import main
 from gput.commands import demo as command
+from gput.files import fleeting
 from gput.local.demo import Demo
+from gput.smoke import Wanted, smoke
+from gput.stop_signals import stopped_in_order
 from shared.crypto.signing import PartyKey
 from tests.gput.test_gput_commands import NOBODY
 
@@ -60,3 +65,89 @@ def test_ctrl_c_at_a_question_ends_the_command(
     os.write(terminal, b"\x03")
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
     os.close(terminal)
+
+
+def in_a_process(command: Callable[[], int]) -> int:
+    """Its exit code, as whoever started it sees it: of a process that a signal ended, minus the signal's number."""
+    process = os.fork()
+    if not process:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.alarm(60)
+        os._exit(command())
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_smoke_test_that_is_stopped_cancels_its_session(
+    number: signal.Signals, ctrl_c: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`timeout` sends its signal twice."""
+
+    async def waits(_session: str) -> None:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        await asyncio.Event().wait()
+
+    async def act(session: str, what: str) -> None:
+        await asyncio.sleep(0)
+        (tmp_path / session).write_text(what)
+
+    async def drafted(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(roster=[SimpleNamespace(holder="north")])
+
+    def command(*_: object, **__: object) -> int:
+        signal.signal(signal.SIGINT, ctrl_c)
+        client: Any = Mock(
+            upload_program=AsyncMock(), submit=AsyncMock(return_value={"id": "s_1"}), wait=waits, act=act
+        )
+        asyncio.run(smoke(client, Wanted(b"", tmp_path), Mock()))
+        return 0
+
+    monkeypatch.setattr("gput.smoke._manifest", drafted)
+    monkeypatch.setattr("gput.commands.connection.connect", command)
+    for file in ("p.gput", "k.pem"):
+        (tmp_path / file).touch()
+    words = [
+        "smoke",
+        str(tmp_path / "p.gput"),
+        "--url",
+        NOBODY,
+        "--key",
+        str(tmp_path / "k.pem"),
+        "--trust",
+        str(tmp_path),
+    ]
+    assert in_a_process(lambda: main(words)) == 128 + number
+    assert (tmp_path / "s_1").read_text() == "cancel"
+
+
+def test_a_passing_folder_goes_when_its_command_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def command(*_: object, **__: object) -> int:
+        with fleeting("gput-test-") as folder:
+            (folder / "k.pem").touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        return 0
+
+    monkeypatch.setattr("gput.receipts.verify", command)
+    assert in_a_process(lambda: main(["receipts", "verify", str(tmp_path)])) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nohup_has_ignored_stays_so_and_all_is_as_it_was_afterwards() -> None:
+    def command() -> int:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        @stopped_in_order
+        def work() -> int:
+            os.kill(os.getpid(), signal.SIGHUP)
+            return 7
+
+        code = work()
+        return code if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else 8
+
+    assert in_a_process(command) == 7
