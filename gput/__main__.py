@@ -59,17 +59,24 @@ Examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the process's exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _nowhere_for_what_is_closed()
     try:
         code = _outcome(words)
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # None where the shell closed it (`>&-`)
-                stream.flush()  # what fails here can still be told; at the interpreter's exit it could not
+            stream.flush()  # what fails here can still be told; at the interpreter's exit it could not
     except BrokenPipeError:
         return _pipe_closed()
     except OSError as error:
         _let_go()
         return _unwritable(error)
     return code
+
+
+def _nowhere_for_what_is_closed() -> None:
+    """A stream that the shell closed (`2>&-`) is None, and what is printed to None goes to stdout: talk would stand among the data."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
 
 
 def _outcome(words: list[str]) -> int:

@@ -103,6 +103,29 @@ def test_without_a_stdout_the_command_still_ends_well() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(("words", "expected"), [
+    ("nonsense", 2),  # our own words
+    ("program inspect nowhere", 2),  # an error's
+    ("session list --nonsense", 2),  # typer's
+])  # fmt: skip
+def test_without_a_stderr_no_talk_stands_among_the_data(words: str, expected: int) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -m gput {words} 2>&-', sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (expected, "", "")
+
+
+def test_a_live_view_is_none_where_stderr_is_closed() -> None:
+    script = (
+        "import sys; from gput.__main__ import main; main(['--version']); from gput.local import view;"
+        "print(type(view.view_for(view.Progress(['north'], 1, 1, 0.0))).__name__)"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -c "$1" 2>&-', sys.executable, script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["PlainView"])
+
+
 def test_the_exit_code_is_documented() -> None:
     done = subprocess.run([sys.executable, "-m", "gput", "--help"], capture_output=True, text=True, check=True)
     assert "141 whoever read the output went away" in done.stdout
