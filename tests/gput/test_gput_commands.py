@@ -164,3 +164,9 @@ def test_a_recovery_key_is_made_for_its_owner_alone(capsys: pytest.CaptureFixtur
     assert (out.strip(), kept.hex() in out + err) == (key_id(Secret(kept)), False)
     assert run(capsys, "party", "recovery-key", str(file))[0] == 1
     assert file.read_bytes() == kept
+
+
+def test_a_seed_that_no_cursor_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "pack", "absent.csv", "--program", "absent", "-o", str(tmp_path / "x"), "--seed", str(2**53)]
+    assert main(words) == 2
+    assert "--seed" in capsys.readouterr().err
