@@ -170,3 +170,17 @@ def test_a_seed_that_no_cursor_has_is_refused(tmp_path: Path, capsys: pytest.Cap
     words = ["data", "pack", "absent.csv", "--program", "absent", "-o", str(tmp_path / "x"), "--seed", str(2**53)]
     assert main(words) == 2
     assert "--seed" in capsys.readouterr().err
+
+
+def test_a_key_whose_public_half_cannot_be_written_does_not_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the next try would find its name taken."""
+    key, public = tmp_path / "k.pem", tmp_path / "k.pub"
+    public.symlink_to(tmp_path / "nowhere" / "k.pub")
+    assert main(["party", "init", str(key)]) == 2
+    assert "[cannot-write]" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["k.pub"]
+    public.unlink()
+    assert main(["party", "init", str(key)]) == 0
+    assert load_public(public.read_bytes()) == PartyKey.load(key).public
