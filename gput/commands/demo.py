@@ -83,6 +83,10 @@ def demo(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
+        if output is not Format.TABLE:
+            raise BadRequest(
+                "what becomes of an attack is told to people only", remedy="Leave --format out.", code="demo-option"
+            )
         raise typer.Exit(_attack(attack, what or Texts.name, folder, resume or keep, given))
     demo = _resumed(what, folder, given) if resume else _new(what or Texts.name, folder, given)
     raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
