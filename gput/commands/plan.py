@@ -53,12 +53,8 @@ def plan(
         Path | None, typer.Option("--from", help="take costs from this result of `gput bench lengths`")
     ] = None,
     program: Annotated[Path | None, typer.Option(help="the program's archive; costs are measured with it here")] = None,
-    step_ms: Annotated[
-        float | None, typer.Option(min=1e-6, max=1e12, help="what a training step takes, where known")
-    ] = None,
-    overhead: Annotated[
-        float, typer.Option(min=0.01, max=99.9, help="largest share of a visit that may be overhead, in percent")
-    ] = 10,
+    step_ms: Annotated[float | None, typer.Option(min=1e-6, max=1e12, help="what a training step takes, where known")] = None,
+    overhead: Annotated[float, typer.Option(min=0.01, max=99.9, help="largest share of a visit that may be overhead, in percent")] = 10,
     steps: Annotated[int | None, typer.Option(min=1, max=MOST, help="training steps of all visits together")] = None,
     holders: Annotated[int | None, typer.Option(min=1, max=256, help="how many holders")] = None,
     records_per_step: Annotated[int | None, typer.Option(min=1, max=MOST, help="the batch")] = None,

@@ -292,22 +292,3 @@ def _shows(out: str, name: str) -> None:
         assert re.search(words, text), out
     assert "✗" not in out
     assert re.search(r"^verdict   (STOPPED|UNDONE), as expected", lines[-1]), out
-
-
-@pytest.mark.parametrize("name", ["list", "stale-key"])
-def test_a_program_that_asks_for_json_is_not_told_a_screen(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gput.local.attacks.tour.stage_for", lambda *_: pytest.fail("it began"))
-    assert main(["demo", "--attack", name, "--format", "json"]) == 2
-    told = capsys.readouterr()
-    assert (told.out, "[demo-option]" in told.err) == ("", True)
-
-
-def test_a_smoke_test_that_is_not_run_has_no_json_either(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["smoke", "--local", "--dry-run"]) == 0
-    assert "nothing was done" in capsys.readouterr().err
-    assert main(["smoke", "--local", "--dry-run", "--format", "json"]) == 2
-    told = capsys.readouterr()
-    assert (told.out, "--format" in told.err) == ("", True)

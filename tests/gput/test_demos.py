@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine
-from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -234,49 +232,6 @@ def test_how_to_continue_says_what_was_asked_for_until_it_is_submitted(
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "hospitals", "--rounds", "2", "--mode", "direct", "--dir", "run"]) == 130
     assert seen == ["gput demo hospitals --rounds 2 --mode direct --dir run", "gput demo --resume --dir run"]
-
-
-def begun(monkeypatch: pytest.MonkeyPatch, at: Path) -> list[Path]:
-    """Folders of the runs that are begun from now on within one second; none of them is made to run."""
-    folders: list[Path] = []
-
-    async def stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
-        doing.close()
-        folders.append(demo.folder)
-        return 130
-
-    monkeypatch.setattr("gput.commands.demo._until_stopped", stopped)
-    monkeypatch.setattr("gput.commands.demo.datetime", SimpleNamespace(now=lambda: datetime(2026, 1, 2, 3, 4, 5)))
-    monkeypatch.chdir(at)
-    return folders
-
-
-def test_runs_that_begin_within_a_second_have_a_folder_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folders = begun(monkeypatch, tmp_path)
-    assert [main(["demo", "hospitals"]) for _ in range(3)] == [130] * 3
-    name = "hospitals-20260102-030405"
-    assert [folder.name for folder in folders] == [name, f"{name}-2", f"{name}-3"]
-    assert (tmp_path / "runs" / "latest").resolve() == folders[-1].resolve()
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [name, f"{name}-2", f"{name}-3", "latest"]
-
-
-def test_a_latest_that_is_no_link_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = begun(monkeypatch, tmp_path)
-    (tmp_path / "runs" / "latest").mkdir(parents=True)
-    assert main(["demo", "hospitals"]) == BadRequest.exit_code
-    assert "[cannot-write]" in capsys.readouterr().err
-    assert (folders, [path.name for path in (tmp_path / "runs").iterdir()]) == ([], ["latest"])
-
-
-@pytest.mark.parametrize("option", ["--rounds", "--steps"])
-def test_more_than_a_manifest_may_say_is_refused_at_once(
-    option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    begun(monkeypatch, tmp_path)
-    assert main(["demo", "hospitals", option, str(10**23)]) == 2
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", DEMOS)

@@ -281,16 +281,6 @@ def test_what_is_missing_or_does_not_fit_is_said_in_one_line(
     assert says in line
 
 
-@pytest.mark.parametrize(("option", "value"), [
-    ("--record-bytes", "1" + "0" * 320), ("--steps", "1" + "0" * 320), ("--records-per-step", str(2**53)),
-    ("--step-ms", "inf"), ("--step-ms", "nan"), ("--overhead", "nan"),
-])  # fmt: skip
-def test_numbers_that_no_plan_has_are_refused(option: str, value: str, capsys: Capture) -> None:
-    assert main(["plan", "--step-ms", "1", *WORK, option, value]) == 2
-    told = capsys.readouterr()
-    assert (told.out, option in told.err, "internal" in told.err) == ("", True, False)
-
-
 @pytest.mark.slow
 def test_lengths_are_measured_with_real_visits(program: str, tmp_path: Path, capsys: Capture) -> None:
     weights = built("classifier", features=FEATURES, classes=CLASSES)[1]
