@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -63,17 +64,27 @@ Examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the process's exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _streams()
     try:
         code = _outcome(words)
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # None where the shell closed it (`>&-`)
-                stream.flush()  # what fails here can still be told; at the interpreter's exit it could not
+            stream.flush()  # what fails here can still be told; at the interpreter's exit it could not
     except BrokenPipeError:
         return _pipe_closed()
     except OSError as error:
         _let_go()
         return _unwritable(error)
     return code
+
+
+def _streams() -> None:
+    """Streams to which everything can be said. One that the shell closed (`2>&-`) is None, and what is printed to None goes to stdout:
+    talk would stand among the data. And a character that a stream's encoding has not is a question mark there (JSON has none such)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # stderr escapes such by itself
 
 
 def _outcome(words: list[str]) -> int:

@@ -123,8 +123,13 @@ def named(hop: str, address: str, said: object) -> None:
                           remedy="Give each service's own address.")  # fmt: skip
 
 
-def unreachable(error: httpx2.TransportError) -> tuple[str, str]:
-    """Why no answer came, and what to do."""
+def unreachable(error: httpx2.RequestError) -> tuple[str, str]:
+    """Why no answer came, or none that can be read, and what to do."""
+    if not isinstance(error, httpx2.TransportError):
+        return (
+            f"what answers at that address cannot be read ({type(error).__name__})",
+            "Another program may have that address, or a proxy before it may be set wrong.",
+        )
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, socket.gaierror):

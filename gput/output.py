@@ -108,7 +108,7 @@ class Ticker:
 
     def at(self, done: int, total: int) -> None:
         """So much is done."""
-        if self._clock() - self._began >= SOON_S and sys.stderr is not None and sys.stderr.isatty():
+        if self._clock() - self._began >= SOON_S and sys.stderr.isatty():
             self._shown = f"{done} of {total} {self._what} ({done / total:.0%})"
             print(f"\r{self._shown}", end="", file=sys.stderr, flush=True)
 
@@ -149,8 +149,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str 
         # What a holder or a peer says must not steer the terminal.
         cells = (cell(row.get(column), column if name is None else str(row[name])) for column in columns)
         table.add_row(*(printable(cell, but="\n\t") for cell in cells))
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    Console(width=None if terminal else 200, highlight=False, markup=False).print(table)
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False).print(table)
 
 
 def cell(value: Any, name: str) -> str:

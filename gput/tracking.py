@@ -5,15 +5,23 @@ Only what the caller may see is in the views (the release rule), so nothing else
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shared.errors import BadRequest, Conflict
+from shared.errors import BadRequest, Conflict, Unavailable
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 MLFLOW_BATCH = 1000
 """Metrics that MLflow takes at once."""
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""For a server that does not answer, by MLflow's own variables: once more, and seconds for each try."""
 
 
 @dataclass(frozen=True, order=True)
@@ -82,36 +90,64 @@ def to_mlflow(points: Iterable[Point], view: Mapping[str, Any], uri: str, experi
     """A finished run of the experiment, with the session's id, manifest and phase as tags; its id.
 
     Raises:
-        BadRequest: code `no-tracker`: MLflow is not installed, or does not take the address.
+        BadRequest: code `no-tracker`: MLflow is not installed; `tracker-refused`: it does not take the address, or the run.
+        Unavailable: code `tracker-unreachable`: its server does not answer.
     """
     try:
         from mlflow import MlflowClient
-        from mlflow.entities import Metric, RunTag
         from mlflow.exceptions import MlflowException
     except ImportError:
         raise _absent("MLflow", "mlflow") from None
     try:
-        client = MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(experiment)
-        tags = [
-            RunTag(f"gput.{name}", str(view[name]))
-            for name in ("id", "manifest_digest", "phase", "backend")
-            if name in view
-        ]
-        home = found.experiment_id if found is not None else client.create_experiment(experiment)
-        run = client.create_run(home, run_name=view["id"]).info.run_id
-        metrics = [Metric(point.curve, point.value, int(point.at * 1000), point.step) for point in points]
-        for begin in range(0, len(metrics), MLFLOW_BATCH):
-            client.log_batch(run, metrics=metrics[begin : begin + MLFLOW_BATCH])
-        client.log_batch(run, tags=tags)
-        client.set_terminated(
-            run, "FINISHED" if view["phase"] == "COMPLETED" else "KILLED" if view["phase"] == "CANCELLED" else "FAILED"
-        )
+        with _soon():
+            return _finished_run(MlflowClient(tracking_uri=uri), points, view, experiment)
     except MlflowException as error:
-        first = str(error).partition("\n")[0][:300]
+        if isinstance(error.__context__, OSError):  # of requests: no connection, no answer in time, or nothing but 5xx
+            raise Unavailable(
+                f"MLflow at {shown(uri)} does not answer", code="tracker-unreachable",
+                remedy="Check --mlflow, and that its server runs.",
+            ) from None  # fmt: skip
+        first = shown(str(error)).partition("\n")[0][:300]
         raise BadRequest(
-            f"MLflow at {uri} refused: {first}", code="tracker-refused", remedy="Check --mlflow."
+            f"MLflow at {shown(uri)} refused: {first}", code="tracker-refused", remedy="Check --mlflow."
         ) from None
+
+
+def shown(address: str) -> str:
+    """An address, or words with addresses, as they may be shown: without the name and password that one may begin with."""
+    return re.sub(r"//[^/\s]*@", "//", address)
+
+
+@contextmanager
+def _soon() -> Iterator[None]:
+    """By itself MLflow asks a server that is down for four minutes. Whoever set these variables has said how long."""
+    added = {name: value for name, value in PATIENCE.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _finished_run(client: MlflowClient, points: Iterable[Point], view: Mapping[str, Any], experiment: str) -> str:
+    from mlflow.entities import Metric, RunTag
+
+    found = client.get_experiment_by_name(experiment)
+    tags = [
+        RunTag(f"gput.{name}", str(view[name]))
+        for name in ("id", "manifest_digest", "phase", "backend")
+        if name in view
+    ]
+    home = found.experiment_id if found is not None else client.create_experiment(experiment)
+    run = client.create_run(home, run_name=view["id"]).info.run_id
+    metrics = [Metric(point.curve, point.value, int(point.at * 1000), point.step) for point in points]
+    for begin in range(0, len(metrics), MLFLOW_BATCH):
+        client.log_batch(run, metrics=metrics[begin : begin + MLFLOW_BATCH])
+    client.log_batch(run, tags=tags)
+    client.set_terminated(
+        run, "FINISHED" if view["phase"] == "COMPLETED" else "KILLED" if view["phase"] == "CANCELLED" else "FAILED"
+    )
     return str(run)
 
 

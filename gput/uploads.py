@@ -70,8 +70,15 @@ async def _other(client: Api, manifest: Manifest, weights: set[str | None], path
     if digest in weights:
         await client.upload_weights(content)
         return "weights to start from"
-    raise BadRequest(
-        f"{path} is not what the manifest names ({_named_as(content, digest)})", code="not-named",
+    raise not_named(path, content)
+
+
+def not_named(path: Path, content: bytes) -> BadRequest:
+    """What is said of a file that the manifest does not name."""
+    program = program_in(content)
+    named_as = f"SHA-256 {sha256(content).hex()}" if program is None else f"program {program}"
+    return BadRequest(
+        f"{path} is not what the manifest names ({named_as})", code="not-named",
         remedy="Put this digest into the manifest as program, initial_weights or validation.dataset.",
     )  # fmt: skip
 
@@ -82,11 +89,6 @@ def program_in(content: bytes) -> str | None:
         return open_archive(content).digest.hex()
     except InvalidProgram:
         return None
-
-
-def _named_as(content: bytes, digest: str) -> str:
-    program = program_in(content)
-    return f"SHA-256 {digest}" if program is None else f"program {program}"
 
 
 async def _programs_weights(client: Api, program: str) -> str | None:

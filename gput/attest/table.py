@@ -28,7 +28,7 @@ def print_checks(title: str, checks: Sequence[Mapping[str, Any]], verdict: str) 
 
 
 def _terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+    return sys.stdout.isatty()
 
 
 def _rows(checks: Iterable[Mapping[str, Any]], width: int | None) -> Iterator[str]:

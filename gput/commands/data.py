@@ -60,7 +60,7 @@ def pack(
     program: Program,
     output: Annotated[Path, typer.Option("-o", "--output", help="file to write")],
     count: Annotated[int, typer.Option(min=1, help="records at most")] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="which ones: the same seed draws the same")] = SEED,
+    seed: Annotated[int, typer.Option(min=0, max=2**53 - 1, help="which ones: the same seed draws the same")] = SEED,
     reading: Reading = USUAL,
     fmt: FormatOption = Format.TABLE,
 ) -> None:

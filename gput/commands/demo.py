@@ -6,14 +6,16 @@ import asyncio
 import signal
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gput.commands.manners import Commands
-from gput.files import writable
+from gput.files import writable, written
 from gput.local.demos.catalogue import DEMOS, STATE, kept, plan_of
 from gput.local.demos.plan import Plan
 from gput.local.demos.texts import ONE_STEP_A_ROUND, Texts
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 app = Commands()
 RUNS, LATEST = Path("runs"), "latest"
+MOST = 1_000_000
+"""Rounds, and steps of a visit, that a manifest may have."""
 
 
 def _usual(field: str) -> str:
@@ -49,10 +53,10 @@ def demo(
     folder: Annotated[Path | None, typer.Option("--dir", help="where everything of this run goes")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --dir (default: the latest)")] = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="passes over the holders", show_default=_usual("rounds"))
+        int | None, typer.Option(min=1, max=MOST, help="passes over the holders", show_default=_usual("rounds"))
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="training steps per visit", show_default=_usual("steps"))
+        int | None, typer.Option(min=1, max=MOST, help="training steps per visit", show_default=_usual("steps"))
     ] = None,
     mode: Annotated[
         TravelMode | None, typer.Option("--mode", help="what a holder gets of the GPU", show_default=Plan.mode.value)
@@ -79,6 +83,10 @@ def demo(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
+        if output is not Format.TABLE:
+            raise BadRequest(
+                "what becomes of an attack is told to people only", remedy="Leave --format out.", code="demo-option"
+            )
         raise typer.Exit(_attack(attack, what or Texts.name, folder, resume or keep, given))
     demo = _resumed(what, folder, given) if resume else _new(what or Texts.name, folder, given)
     raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
@@ -136,15 +144,38 @@ def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict
 
 
 def _folder(given: Path | None, kind: str, *, latest: bool = True) -> Path:
-    target = given or RUNS / f"{kind}-{datetime.now():%Y%m%d-%H%M%S}"
-    if (target / STATE).exists():
-        remedy = f"Continue it with `gput demo --resume --dir {target}`, or name another folder."
-        raise Conflict(f"{target} holds a demo already.", remedy=remedy, code="demo-exists")
-    writable(target)
-    if given is None and latest:
-        link = RUNS / LATEST
-        link.unlink(missing_ok=True)
-        link.symlink_to(target.name)
+    if given is None:
+        return _newest(kind) if latest else _of_now(kind)
+    if (given / STATE).exists():
+        remedy = f"Continue it with `gput demo --resume --dir {given}`, or name another folder."
+        raise Conflict(f"{given} holds a demo already.", remedy=remedy, code="demo-exists")
+    return writable(given)
+
+
+def _of_now(kind: str) -> Path:
+    """A folder of its own, also for the second run that begins within a second."""
+    began = writable(RUNS) / f"{kind}-{datetime.now():%Y%m%d-%H%M%S}"
+    target, others = began, count(2)
+    while True:
+        with written(target), suppress(FileExistsError):
+            target.mkdir()
+            return target
+        target = began.with_name(f"{began.name}-{next(others)}")
+
+
+def _newest(kind: str) -> Path:
+    """A folder of its own, to which `runs/latest` leads from now on."""
+    link = RUNS / LATEST
+    if link.exists() and not link.is_symlink():
+        raise BadRequest(
+            f"{link} is no link, so it cannot lead to the latest run", code="cannot-write",
+            remedy="Move it away, or name a folder by --dir.",
+        )  # fmt: skip
+    target = _of_now(kind)
+    draft = RUNS / f".{target.name}"  # nobody else's; the link is never missing, and of two runs the later one has it
+    with written(link):
+        draft.symlink_to(target.name)
+        draft.replace(link)
     return target
 
 

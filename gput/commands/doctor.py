@@ -148,8 +148,15 @@ async def _row(hop: str, check: Callable[[], str | Awaitable[str]]) -> Row:
     except GputError as error:
         result = "warning" if isinstance(error, hops.Doubt) else "failed"
         return _told(hop, result, f"{error.detail} [{error.code}]", error.remedy)
-    except httpx2.TransportError as error:
+    except httpx2.RequestError as error:
         return _told(hop, "failed", *hops.unreachable(error))
+    except OSError as error:  # of this machine: the working folder is gone, for instance
+        return _told(
+            hop,
+            "failed",
+            error.strerror or type(error).__name__,
+            "Run it in a folder that is there, and look at this machine.",
+        )
 
 
 def _told(hop: str, result: str, detail: str, remedy: str | None = None) -> Row:

@@ -16,6 +16,7 @@ from gput.commands.party_data import datasets, declare
 from gput.files import place_for, written
 from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
+from gput.whole import replace_whole
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, Conflict, NotFound
 from shared.service.key_file import key_id, make_key_file
@@ -51,8 +52,12 @@ def init(output: Annotated[Path, typer.Argument(help="new private key file")]) -
     key = PartyKey.generate()
     with written(output):
         key.save(output)
-    with written(public):
-        public.write_bytes(key.public_pem)
+    try:
+        with written(public):
+            replace_whole(public, key.public_pem)
+    except BaseException:
+        output.unlink()  # just made and known to nobody; left there, it would keep the next try from its name
+        raise
     say(f"wrote {output} (keep it secret) and {public}")
     print(key.fingerprint)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -38,7 +39,8 @@ def declare(
     Example:  gput party declare patients --unit features=mg,cm,mmHg --class label=benign,malignant
     """
     said = {"units": field_lists(unit or [], "--unit"), "classes": field_lists(classes or [], "--class")}
-    show(next(iter(_each([ask("PUT", f"datasets/{dataset}/declaration", holder_url, token, said)]))), fmt)
+    path = f"datasets/{quote(dataset, safe='')}/declaration"
+    show(next(iter(_each([ask("PUT", path, holder_url, token, said)]))), fmt)
 
 
 def _each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

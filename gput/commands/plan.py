@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 app = Commands()
 MEASURED_VISITS = 24
+MOST = 2**53 - 1
+"""As large as a number in JSON may be; what is multiplied of such stays finite."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,12 @@ def plan(
         Path | None, typer.Option("--from", help="take costs from this result of `gput bench lengths`")
     ] = None,
     program: Annotated[Path | None, typer.Option(help="the program's archive; costs are measured with it here")] = None,
-    step_ms: Annotated[float | None, typer.Option(min=1e-6, help="what a training step takes, where known")] = None,
+    step_ms: Annotated[float | None, typer.Option(min=1e-6, max=1e12, help="what a training step takes, where known")] = None,
     overhead: Annotated[float, typer.Option(min=0.01, max=99.9, help="largest share of a visit that may be overhead, in percent")] = 10,
-    steps: Annotated[int | None, typer.Option(min=1, help="training steps of all visits together")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, max=MOST, help="training steps of all visits together")] = None,
     holders: Annotated[int | None, typer.Option(min=1, max=256, help="how many holders")] = None,
-    records_per_step: Annotated[int | None, typer.Option(min=1, help="the batch")] = None,
-    record_bytes: Annotated[int | None, typer.Option(min=1, help="bytes of a record")] = None,
+    records_per_step: Annotated[int | None, typer.Option(min=1, max=MOST, help="the batch")] = None,
+    record_bytes: Annotated[int | None, typer.Option(min=1, max=MOST, help="bytes of a record")] = None,
     tours: Annotated[Tours | None, typer.Option(help="how a round's visits belong together", show_default="the manifest's")] = None,
     url: Annotated[str | None, typer.Option("--url", envvar="GPUT_URL", help="the orchestrator's, for --session")] = None,
     key: Annotated[Path | None, typer.Option("--key", envvar="GPUT_KEY", help="your private key file, for --session")] = None,

@@ -51,17 +51,18 @@ def rehearse(
 
     Example:  gput session rehearse manifest.json --program mymodel.gput
     """
+    from gput.local.opening import weights_to_start
     from gput.local.rehearsal import Part
     from gput.local.rehearsal import rehearse as play
 
     agreed, archive = agreed_manifest(manifest), open_archive(content(program, "no-program"))
     _belong_together(agreed, archive, program)
+    start = weights_to_start(agreed, archive, program, weights)
     places, policies = _by_holder(agreed, data or (), "--data"), _by_holder(agreed, policy or (), "--policy")
     before = [*_policies(agreed, archive, policies), *_data(archive, places)]
     if any(remark.level == "fault" for remark in before):  # a holder would refuse: no session could show more
         _end(agreed, before, None, records, fmt, archive)
-    given = content(weights, "no-weights") if weights is not None else None
-    part = Part(agreed, program, given, places, visits, steps, seed)
+    part = Part(agreed, program, start, places, visits, steps, seed)
     with fleeting("gput-rehearsal-") as folder:
         played = asyncio.run(play(folder, part, timeout, say))
     _end(agreed, before, played, records, fmt, archive)

@@ -137,8 +137,7 @@ def _draw(found: list[Span]) -> None:
 
     from shared.service.printable import printable
 
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(width=None if terminal else 100, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
     if not found:
         print("no visit has been timed yet")
         return

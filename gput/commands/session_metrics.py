@@ -32,7 +32,7 @@ def export_metrics(
 
     Example:  gput session export-metrics s_7f --tensorboard runs/tb && tensorboard --logdir runs/tb
     """
-    from gput.tracking import curves, to_mlflow, to_tensorboard
+    from gput.tracking import curves, shown, to_mlflow, to_tensorboard
 
     if tensorboard is None and mlflow is None:
         raise BadRequest("nothing says where the curves go", code="no-tracker", remedy="Say --tensorboard or --mlflow.")
@@ -49,4 +49,5 @@ def export_metrics(
         place = to_tensorboard(points, view["id"], tensorboard)
         say(f"wrote {len(points)} points to {place}")
     if mlflow is not None:
+        say(f"telling MLflow at {shown(mlflow)} …")
         say(f"wrote {len(points)} points to run {to_mlflow(points, view, mlflow, experiment)} of {experiment}")

@@ -47,6 +47,8 @@ def smoke(
             remedy="Name a program that the holders' policies approve; or say --local.",
         )  # fmt: skip
     if dry_run:
+        if fmt is not Format.TABLE:
+            raise typer.BadParameter("a dry run has no result to print", param_hint="--format")
         say(f"would run one session {f'on {url}' if there else 'on services of its own here'}; nothing was done")
         return
     if url is not None and program is not None and key is not None and trust is not None and there:

@@ -55,6 +55,7 @@ def edges(field: RecordField) -> tuple[float, float]:
     high = field.max if field.max is not None else max(low, UNBOUNDED)
     kind = np.dtype(field.dtype)
     if kind.kind == "f":
-        return low, high
+        most = float(np.finfo(kind).max)
+        return max(low, -most), min(high, most)
     limits = np.iinfo(kind)
     return max(math.ceil(low), int(limits.min)), min(math.floor(high), int(limits.max))

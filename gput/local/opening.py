@@ -1,4 +1,4 @@
-"""An installation made ready for a session: services started, holders enrolled, program and weights uploaded. Knows no manifest."""
+"""An installation made ready for a session: services started, holders enrolled, program and weights uploaded. Judges no manifest."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 from gput.client import UNATTESTED, AsyncClient
 from gput.files import content
 from gput.local.installation import Installation
+from gput.uploads import not_named
+from shared.canonical import sha256
 from shared.claims.archive import Archive
+from shared.claims.manifest import Manifest
 from shared.claims.program import WeightsFile
+from shared.errors import BadRequest
 
 
 def weights_beside(archive: Archive, program: Path) -> bytes | None:
@@ -18,9 +22,39 @@ def weights_beside(archive: Archive, program: Path) -> bytes | None:
     Raises:
         BadRequest `no-weights`: they do not lie there.
     """
-    if not isinstance(archive.manifest.initial_weights, WeightsFile):
+    starts, beside = archive.manifest.initial_weights, program.with_suffix(".safetensors")
+    if not isinstance(starts, WeightsFile):
         return None
-    return content(program.with_suffix(".safetensors"), "no-weights")
+    found = content(beside, "no-weights")
+    if sha256(found).hex() != starts.sha256:
+        raise BadRequest(
+            f"{beside} is not the weights that {program} starts from", code="no-weights",
+            remedy="Put that file there; `gput program build` writes both.",
+        )  # fmt: skip
+    return found
+
+
+def weights_to_start(manifest: Manifest, archive: Archive, program: Path, given: Path | None) -> bytes | None:
+    """The weights that a session starts from: the file that was given, or the program's own beside its archive, as when it is submitted;
+    None where they are made from a seed.
+
+    Raises:
+        BadRequest: `not-named`: the session would start from others than were given; `no-weights`: there are none.
+    """
+    own = archive.manifest.initial_weights
+    wanted = manifest.initial_weights or (own.sha256 if isinstance(own, WeightsFile) else None)
+    if given is not None:
+        found = content(given, "no-weights")
+        if sha256(found).hex() != wanted:
+            raise not_named(given, found)
+        return found
+    if isinstance(own, WeightsFile) and wanted == own.sha256:
+        return weights_beside(archive, program)
+    if wanted is not None:
+        raise BadRequest(
+            "the manifest starts from weights that are not its program's own", code="no-weights", remedy="Name their file by --weights."
+        )  # fmt: skip
+    return None
 
 
 async def opened(installation: Installation, archive: bytes, weights: Iterable[bytes]) -> AsyncClient:

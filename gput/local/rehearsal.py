@@ -15,7 +15,7 @@ from gput.client import AsyncClient
 from gput.local.installation import HolderSpec, Installation
 from gput.local.job import Say, policy_file
 from gput.local.made_up import with_edges
-from gput.local.opening import opened, weights_beside
+from gput.local.opening import opened
 from gput.rehearsing import held_out_records, records_for, rehearsed
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
@@ -28,8 +28,8 @@ DATASET = "made-up"
 
 @dataclass(frozen=True)
 class Part:
-    """What a rehearsal is of. `program`: the archive's path, its weights beside it where it names any; `weights`: what the manifest starts
-    from, where that is something else; `data`: other records than made-up ones, by holder; `steps`: of a visit at most."""
+    """What a rehearsal is of. `program`: the archive's path; `weights`: what the session starts from, None where that is made from
+    a seed; `data`: other records than made-up ones, by holder; `steps`: of a visit at most."""
 
     manifest: Manifest
     program: Path
@@ -56,7 +56,7 @@ async def rehearse(folder: Path, part: Part, seconds: float, say: Say) -> Played
     """Run it to its end in `folder` (absolute); every process of it is gone afterwards.
 
     Raises:
-        ManifestRefused: the orchestrator finds it wrong. BadRequest: the weights do not lie there. TimedOut: it did not end in `seconds`.
+        ManifestRefused: the orchestrator finds it wrong. TimedOut: it did not end in `seconds`.
     """
     rehearsal = _Rehearsal(folder, part, say)
     try:
@@ -111,8 +111,8 @@ class _Rehearsal:
         )  # fmt: skip
         await asyncio.to_thread(self._write, manifest)
         self._say(f"starting services of its own here, {len(manifest.roster)} holders among them …")
-        beside = weights_beside(self._opened, part.program) if manifest.initial_weights is None else part.weights
-        client = self._client = await opened(self._installation, self._archive, [] if beside is None else [beside])
+        weights = [] if part.weights is None else [part.weights]
+        client = self._client = await opened(self._installation, self._archive, weights)
         if held_out:
             await client.upload_validation(held_out)
         session = self._session = str((await client.submit(manifest))["id"])

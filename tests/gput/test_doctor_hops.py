@@ -256,3 +256,30 @@ async def test_a_program_that_says_no_time_breaks_no_examination(date: str | Non
     transport = httpx2.MockTransport(lambda _request: httpx2.Response(200, headers=headers))
     async with httpx2.AsyncClient(transport=transport) as http:
         assert await doctor._clock(http, "http://somebody.test") == "it does not say its time"
+
+
+async def test_an_answer_that_cannot_be_read_is_a_row() -> None:
+    def packed(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(
+            200, headers={"content-encoding": "gzip"}, stream=httpx2.ByteStream(b"not packed at all")
+        )
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(packed)) as http:
+        [row] = await doctor._service(http, "agent", "http://127.0.0.1:1")
+    assert (row["hop"], row["result"]) == ("agent: reachable", "failed")
+    assert "cannot be read (DecodingError)" in row["detail"]
+    assert row["remedy"]
+
+
+def test_a_working_folder_that_is_gone_is_a_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with serving(LEADS) as url:
+        code, out, err = run(capsys, "doctor", "--url", url, "--format", "json")
+    rows = {row["hop"]: row for row in json.loads(out)}
+    assert (code, "failing: here: room on the disk" in err) == (6, True)
+    assert rows["here: room on the disk"]["detail"] == "No such file or directory"
+    assert rows["orchestrator: reachable"]["result"] == "ok"

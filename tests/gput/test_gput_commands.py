@@ -164,3 +164,23 @@ def test_a_recovery_key_is_made_for_its_owner_alone(capsys: pytest.CaptureFixtur
     assert (out.strip(), kept.hex() in out + err) == (key_id(Secret(kept)), False)
     assert run(capsys, "party", "recovery-key", str(file))[0] == 1
     assert file.read_bytes() == kept
+
+
+def test_a_seed_that_no_cursor_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "pack", "absent.csv", "--program", "absent", "-o", str(tmp_path / "x"), "--seed", str(2**53)]
+    assert main(words) == 2
+    assert "--seed" in capsys.readouterr().err
+
+
+def test_a_key_whose_public_half_cannot_be_written_does_not_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the next try would find its name taken."""
+    key, public = tmp_path / "k.pem", tmp_path / "k.pub"
+    public.symlink_to(tmp_path / "nowhere" / "k.pub")
+    assert main(["party", "init", str(key)]) == 2
+    assert "[cannot-write]" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["k.pub"]
+    public.unlink()
+    assert main(["party", "init", str(key)]) == 0
+    assert load_public(public.read_bytes()) == PartyKey.load(key).public

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import shutil
 import subprocess
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 
 from gput.__main__ import main
+from gput.commands import session_looks
 from gput.receipt_folder import LEAVES, write
+from gput.timeline import Span
 from tests.gput.gput_samples import Saved
 
 QUIET = (141, "")
@@ -101,6 +104,38 @@ def test_without_a_stdout_the_command_still_ends_well() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    ("nonsense", 2),  # our own words
+    ("program inspect nowhere", 2),  # an error's
+    ("session list --nonsense", 2),  # typer's
+])  # fmt: skip
+def test_without_a_stderr_no_talk_stands_among_the_data(words: str, expected: int) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -m gput {words} 2>&-', sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (expected, "", "")
+
+
+def test_a_live_view_is_none_where_stderr_is_closed() -> None:
+    script = (
+        "import sys; from gput.__main__ import main; main(['--version']); from gput.local import view;"
+        "print(type(view.view_for(view.Progress(['north'], 1, 1, 0.0))).__name__)"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -c "$1" 2>&-', sys.executable, script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["PlainView"])
+
+
+def test_what_a_terminals_encoding_has_not_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    span = Span("north", "provision", "provision", "v_1", "north", 0.0, 1.0)
+    monkeypatch.setattr(session_looks, "with_session", lambda *_: [span])
+    for words in (["--help"], ["session", "timeline", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]):
+        monkeypatch.setattr(sys, "stdout", terminal := io.TextIOWrapper(io.BytesIO(), "ascii"))
+        assert main(words) == 0
+        assert b"?" in terminal.buffer.getvalue()  # type: ignore[attr-defined]  # a BytesIO
 
 
 def test_the_exit_code_is_documented() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gput.local.made_up import arrays
+import numpy as np
+
+from gput.local.made_up import arrays, with_edges
 from shared.claims.records import RecordField, RecordSchema
 
 
@@ -19,3 +21,17 @@ def test_made_up_records_are_within_their_ranges() -> None:
         assert values.min() >= (field.min if field.min is not None else -4)
         assert values.max() <= (field.max if field.max is not None else 7)
     assert set(found["a"].flatten()) == {2, 3, 4, 5}
+
+
+def test_a_declared_range_beyond_the_type_ends_where_the_type_does() -> None:
+    """Also one whose width no float has."""
+    fields = (
+        RecordField(name="a", dtype="float32", min=-1e39, max=1e39), RecordField(name="b", dtype="float32", min=-1.5e308, max=1.5e308),
+    )  # fmt: skip
+    found = with_edges(RecordSchema(fields=fields), 50, seed=1)
+    most = float(np.finfo(np.float32).max)
+    for values in found.values():
+        assert values[:2].tolist() == [-most, most]
+        assert np.isfinite(values).all()
+        assert (values[2:] < 0).any()
+        assert (values[2:] > 0).any()

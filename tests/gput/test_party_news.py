@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from typer.testing import CliRunner
 
-from gput.commands import operator, party
+from gput.commands import operator, party, party_data
 from shared.errors import NotFound
 from shared.service.http import PeerClient
 
@@ -86,3 +87,19 @@ def test_an_approval_is_waited_for_as_long_as_hashing_takes(monkeypatch: pytest.
         assert CliRunner().invoke(party.app, said, catch_exceptions=False).exit_code == 0
     assert waited["approve"] > 24 * 3600.0
     assert waited["refuse"] == operator.HOLDER_TIMEOUT_S
+
+
+@pytest.mark.parametrize("name", ["ehr#x", "ehr?x=1", "../requests", "a b"])
+def test_a_dataset_is_named_whole_whatever_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths: list[str] = []
+
+    def holder(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
+        paths.append(path)
+        return {"name": name, "path": "/data", "options": {}}
+
+    monkeypatch.setattr(party_data, "ask", holder)
+    words = ["declare", name, "--unit", "x=mg", *ARGUMENTS[2:]]
+    assert CliRunner().invoke(party.app, words, catch_exceptions=False).exit_code == 0
+    [segments] = [path.split("/") for path in paths]
+    assert (segments[0], unquote(segments[1]), segments[2:]) == ("datasets", name, ["declaration"])
+    assert not set("#?/") & set(segments[1])

@@ -19,6 +19,7 @@ from gput.local import rehearsal
 from gput.local.rehearsal import Part, Played
 from gput.rehearsing import MEANS, rehearsed
 from gput.schemas import OUTPUTS
+from shared.canonical import sha256
 from shared.claims.archive import open_archive
 from shared.claims.records import RecordSchema
 from shared.errors import TimedOut, Unavailable
@@ -213,6 +214,49 @@ def test_what_cannot_be_rehearsed_is_said_in_one_line(
     told = capsys.readouterr()
     assert told.out == ""
     assert f"[{code}]" in told.err.splitlines()[-1]
+
+
+def starting_from(manifest: str, weights: bytes) -> None:
+    said = json.loads(Path(manifest).read_text()) | {"initial_weights": sha256(weights).hex()}
+    Path(manifest).write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by the program", "by the manifest, too"])
+def test_the_programs_own_weights_lie_beside_it_as_when_it_is_submitted(
+    named: bool, files: list[str], played: dict[str, Any], tmp_path: Path, capsys: Capture
+) -> None:
+    own = tmp_path / "p.safetensors"
+    if named:
+        starting_from(files[0], own.read_bytes())
+    for words in ((), ("--weights", str(own))):
+        assert rehearse(capsys, *files, *words)[0] == 0
+        assert played["part"].weights == own.read_bytes()
+    own.write_bytes(b"others")
+    assert main(["session", "rehearse", *files]) == 2
+    assert "is not the weights that" in capsys.readouterr().err
+
+
+def test_weights_that_the_manifest_names_are_given(
+    files: list[str], played: dict[str, Any], tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"of an earlier session")
+    starting_from(files[0], b"of an earlier session")
+    assert rehearse(capsys, *files, "--weights", str(tmp_path / "w.safetensors"))[0] == 0
+    assert played["part"].weights == b"of an earlier session"
+    assert main(["session", "rehearse", *files]) == 2
+    assert "--weights. [no-weights]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_weights_that_no_session_would_start_from_are_refused(
+    named: bool, files: list[str], played: dict[str, Any], tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "other.safetensors").write_bytes(b"others")
+    if named:
+        starting_from(files[0], b"of an earlier session")
+    assert main(["session", "rehearse", *files, "--weights", str(tmp_path / "other.safetensors")]) == 2
+    assert "[not-named]" in capsys.readouterr().err
+    assert played["part"] is None
 
 
 @pytest.mark.parametrize("word", ["city", "city=", "=x", "nobody=x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from gput.__main__ import main
 from gput.commands import session_metrics
 from gput.tracking import Point, curves, to_mlflow, to_tensorboard
-from shared.errors import BadRequest, Conflict
+from shared.errors import BadRequest, Conflict, Unavailable
 
 
 def _visit(number: int, holder: str, **more: Any) -> dict[str, Any]:
@@ -109,6 +110,38 @@ def test_without_the_extra_it_says_what_to_install(
     with pytest.raises(BadRequest, match="not installed") as told:
         act(tmp_path)
     assert "pip install" in str(told.value.remedy)
+
+
+def test_an_mlflow_that_is_down_is_told_soon(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it connects is said before, and what a password there is by nobody."""
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "7")
+    asked: list[tuple[str | None, str | None]] = []
+    requests = pytest.importorskip("requests")
+    send = requests.Session.request
+
+    def noting(*words: Any, **more: Any) -> Any:
+        asked.append((os.environ.get("MLFLOW_HTTP_REQUEST_MAX_RETRIES"), os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT")))
+        return send(*words, **more)
+
+    monkeypatch.setattr(requests.Session, "request", noting)
+    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES))
+    words = ["session", "export-metrics", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]
+    assert main([*words, "--mlflow", "http://me:secret@127.0.0.1:9"]) == Unavailable.exit_code
+    said = capsys.readouterr().err
+    assert said.startswith("telling MLflow at http://127.0.0.1:9 …")
+    assert ("[tracker-unreachable]" in said, "secret" in said) == (True, False)
+    assert asked == [("1", "7")]  # ours where nobody said otherwise
+    assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
+
+
+def test_what_mlflow_refuses_is_no_missing_server(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    with pytest.raises(BadRequest, match="//host") as told:
+        to_mlflow([], VIEW, "nothing://me:secret@host/x", "ours")
+    assert (told.value.code, "secret" in told.value.detail) == ("tracker-refused", False)
 
 
 def test_the_command_asks_the_api_and_writes(
