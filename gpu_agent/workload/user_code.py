@@ -101,7 +101,7 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(lines[:3])[:400]}{f' ({place})' if place else ''}"
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{Path(error.filename).name}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
