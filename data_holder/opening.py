@@ -80,6 +80,8 @@ class Openings:
 
     async def _open(self, session: str) -> None:
         approved = self._approvals.approved(session)
+        # Looked at before: once the channel is open an offer may come at once, and nothing here must come between.
+        doubted = (await self._approvals.awaiting.shown(session) or "").startswith((NOT_TRUSTED, NOT_BELIEVED))
         await self._visits.cancel(session)
         try:
             await self._channels.open(session, approved)
@@ -91,4 +93,5 @@ class Openings:
             await self._approvals.awaiting.show(session, f"{NOT_BELIEVED} ({error.code}: {error.detail})")
             raise
         await self._ending.taken_back(session)
-        await self._approvals.awaiting.over(session, (NOT_TRUSTED, NOT_BELIEVED))
+        if doubted:
+            await self._approvals.awaiting.over(session, (NOT_TRUSTED, NOT_BELIEVED))

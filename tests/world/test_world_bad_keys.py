@@ -95,7 +95,7 @@ async def test_who_dies_at_every_offer_is_passed_over(new_world: NewWorld) -> No
 
         world.wire.hooks.append(dies)
         # No lease runs out over a restart: that would be its fault at once.
-        await _goes_on_without(world, TravelMode.SCOPED, lease_s=60)
+        await _goes_on_without(world, TravelMode.SCOPED, lease_s=20)
         for task in deaths:
             await task
-    assert len(deaths) > 3
+    assert len(deaths) >= 3
