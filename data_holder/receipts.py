@@ -105,6 +105,8 @@ def check_receipt(
     _accumulation(checks, statement, request.manifest)
     _first_link(checks, statement, request.manifest)
     _mixture(checks, receipt, statement, request.manifest)
+    checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
+    checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     _end(checks, receipt, statement, request.manifest, holder)
     _own_memory(checks, receipt, statement, visit)
     return CheckedReceipt(index, cose, receipt, statement, tuple(checks))
@@ -112,8 +114,6 @@ def check_receipt(
 
 def _end(checks: list[Check], receipt: Receipt, statement: DeviceStatement, manifest: Manifest, holder: str) -> None:
     """That the visit ended as visits do, and was accepted only if the manifest's rule accepts it."""
-    checks.append(Check("fence after visit", receipt.fence_epoch > receipt.epoch))
-    checks.append(Check("scrubbed", statement.scrubbed_bytes >= statement.length))
     for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, manifest).items():
         checks.append(_agrees(f"statement: {name}", value, got))
     for name, (value, got) in expected_of_verdict(receipt, manifest).items():

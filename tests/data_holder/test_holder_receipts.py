@@ -131,7 +131,7 @@ def test_a_visit_was_accepted_by_the_manifests_rule(outcome: str, after: float |
     )  # fmt: skip
     receipt = Receipt.model_construct(outcome=outcome, holder=holder, validation_before=1.0, validation_after=after)
     checks: list[Check] = []
-    _end(checks, receipt, said, agreed)
+    _end(checks, receipt, said, agreed, holder)
     failed = [check.check for check in checks if not check.ok]
     assert failed == ([] if sound else ["receipt: held-out loss of an accepted visit"])
 

@@ -112,14 +112,6 @@ def test_what_asks_later_comes_to_a_page_that_stays_open(tab: NewTab, stage: UiS
 # ------------------------------------------------ pages that stay open
 
 
-@pytest.fixture
-def troubled(tab: NewTab, stage: UiStage) -> Any:
-    """A tab of the operator's; what the browser itself says of refused requests is forgotten in the end."""
-    one = tab(stage.holder.url, stage.tokens["operator"])
-    yield one
-    one.complaints[:] = [text for text in one.complaints if not text.startswith("error: Failed to load resource")]
-
-
 def test_what_was_trained_comes_to_pages_that_stay_open(tab: NewTab, stage: UiStage) -> None:
     session = stage.submit(name="followed to its end")
     stage.call(stage.world.operator(HOLDER).request(session))
