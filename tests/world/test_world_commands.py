@@ -237,9 +237,10 @@ async def test_smoke_on_a_running_installation(hand: Hand) -> None:
     world = hand.world
     trust, program = str(world.folder / "trust"), hand.write("p.gput", world.material.archive)
     await world.enrol()
-    words = ("smoke", program, "--trust", trust, "--emulated", "--format", "json")
-    code, _, said = await hand(*words, "--dry-run")
+    plain = ("smoke", program, "--trust", trust, "--emulated")
+    code, _, said = await hand(*plain, "--dry-run")
     assert (code, "nothing was done" in said) == (0, True)
+    words = (*plain, "--format", "json")
     code, out, said = await hand(*words)
     assert code == 0, said
     found = held("smoke", out)
