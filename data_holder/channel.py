@@ -182,11 +182,12 @@ class Channels:
             one_time_key=channel.new_key(),
             share_key=channel.signed_share_key(share_key),
         )
-        # The facts first: a receipt of a visit over this channel must find them after any restart, and an offer may come at once.
+        opened = parsed(ChannelState, await self._say("PUT", session, f"/{offer.channel}", proof), MALFORMED)
+        # Before any visit goes over it, whose receipt must find the facts after any restart; and not of a channel that was not accepted,
+        # of which there may be any number.
         await self._ledger.record(
             session, [(CHANNEL, channel_facts(orchestrator, offer, runtime))], lambda connection: None
         )
-        opened = parsed(ChannelState, await self._say("PUT", session, f"/{offer.channel}", proof), MALFORMED)
         if opened.share is not None and proof.share_key is not None:
             signed, signer = proof.share_key, orchestrator.signing_key
             share = open_dealt(opened.share, signed_key=signed, key=share_key, signing_key=signer)

@@ -77,7 +77,9 @@ class Inboxes:
         if after < box.floor:
             after = self._seq
             stands = await standing(holder)
-            posted = _after(box, after)  # while we looked for what stands: it may be part of it, or not
+            # What was posted and not heard, before we looked for what stands or meanwhile. It may be part of that, or not: an offer is not,
+            # and it may have come between the channel that a starting holder opened and its first question.
+            posted = list(box.items)
             again = [self._item(fields) for fields in stands if not any(_says(item, fields) for item in posted)]
             if posted or again:
                 items = [*posted, *again]

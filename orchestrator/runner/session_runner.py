@@ -131,6 +131,7 @@ class SessionRunner:
             run.life.close()
             for visit in run.state.open_visits:
                 self._house.arrivals.forget(visit.id)
+                self._house.inboxes.withdraw(visit.holder, run.state.id, ("offer",))
 
     async def _fail(self, error: GputError) -> None:
         _log.error("session failed", session=self.book.state.id, code=error.code, detail=error.detail)

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.tables import SESSIONS
 from shared.claims.visit import SESSION_PATTERN
 from shared.errors import NotFound, VerificationFailed
+from shared.names import SessionPhase
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
 
@@ -89,6 +90,11 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
         raise TypeError("a time is a number")
     if not all(isinstance(holder["holder"], str) for holder in summary["holders"]):
         raise TypeError("a holder's name is a text")
+    SessionPhase(summary["phase"])
+    if not (
+        isinstance(summary["id"], str) and isinstance(summary["gpu"], str) and isinstance(summary["waiting_for"], list)
+    ):
+        raise TypeError("whom a session waits for is looked up by its own name and its GPU's")
     json.dumps(summary, ensure_ascii=False).encode()  # half a character has no form in an answer
     return row
 

@@ -19,6 +19,7 @@ from data_holder.datasets import Dataset, RecordTree
 from data_holder.succession import Predecessors
 from shared.errors import Unavailable
 from tests.data_holder.conftest import POLICY, Running, Start
+from tests.data_holder.holder_requests import request_waits
 from tests.data_holder.holder_world import SESSION, make_archive, make_manifest, write_dataset
 
 OTHER = "s_fedcba9876543210"
@@ -53,16 +54,6 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> Scans:
     return Scans(monkeypatch)
 
 
-async def shown(running: Running, begins: str) -> dict[str, Any]:
-    """The request, once it is said to wait for whom `begins` names."""
-    for _ in range(6000):
-        answer = await running.client.get(f"/v1/requests/{SESSION}")
-        if answer.status_code == 200 and str(answer.json()["waiting_for"]).startswith(begins):
-            return dict(answer.json())
-        await asyncio.sleep(0.01)
-    raise AssertionError(answer.text)
-
-
 def decisions(running: Running) -> set[tuple[str, str]]:
     """What was said of which session; a decision may be delivered twice, by who made it and by who tends to what is undelivered."""
     return {(said.session, said.decision) for said in running.orchestrator.approvals}
@@ -77,7 +68,7 @@ async def test_data_that_are_away_for_a_moment_are_no_reason_to_refuse_for_good(
 ) -> None:
     (tmp_path / "ehr.npz").rename(tmp_path / "away")
     ask(running)
-    assert (await shown(running, OPERATOR + "data-not-found"))["state"] == "waiting"
+    assert (await request_waits(running, OPERATOR + "data-not-found"))["state"] == "waiting"
     assert running.orchestrator.approvals == []
     (tmp_path / "away").rename(tmp_path / "ehr.npz")
     await running.until(lambda: running.orchestrator.approvals)
@@ -92,7 +83,7 @@ async def test_a_policy_that_misspells_its_dataset_refuses_nothing_and_says_so_a
     monkeypatch.setattr(considering, "_log", log)
     async with start() as running:
         ask(running)
-        assert (await shown(running, OPERATOR + "not-found: no dataset 'erh'"))["state"] == "waiting"
+        assert (await request_waits(running, OPERATOR + "not-found: no dataset 'erh'"))["state"] == "waiting"
         assert running.orchestrator.approvals == []
         [warned] = log.warning.call_args_list
         assert (warned.args, warned.kwargs["dataset"]) == (("approvals name a dataset that is not known",), "erh")
@@ -136,7 +127,7 @@ async def test_a_try_that_reads_all_data_is_made_ever_more_rarely_and_says_what_
         return scans.count
 
     ask(running)
-    assert (await shown(running, OPERATOR))["state"] == "waiting"
+    assert (await request_waits(running, OPERATOR))["state"] == "waiting"
     assert await some_tends() == 1
     for at, tries in ((0.9, 1), (1.1, 2), (3.0, 2), (3.2, 3), (7.1, 3), (7.3, 4)):
         now = at
@@ -188,7 +179,7 @@ async def test_a_program_that_is_another_is_said_to_be_so_and_fetched_ever_more_
     tended = Mock(wraps=running.holder.approvals.unconsidered)
     monkeypatch.setattr(running.holder.approvals, "unconsidered", tended)
     ask(running)
-    await shown(running, "nobody: it cannot be approved (program-mismatch")
+    await request_waits(running, "nobody: it cannot be approved (program-mismatch")
     seen = tended.call_count
     await running.until(lambda: tended.call_count > seen + 3)
     assert len(fetched) == 1
@@ -208,7 +199,7 @@ async def test_what_could_not_be_checked_is_checked_again_where_a_person_decides
     monkeypatch.setattr(Predecessors, "check", check)
     async with start(approve="manual") as running:
         ask(running)
-        request = await shown(running, "this holder's operator")
+        request = await request_waits(running, "this holder's operator")
         assert request["findings"]
         assert checks == [SESSION] * 2
 
@@ -237,7 +228,7 @@ async def test_a_file_that_is_being_written_waits(running: Running, tmp_path: Pa
     whole = (tmp_path / "ehr.npz").read_bytes()
     (tmp_path / "ehr.npz").write_bytes(whole[: len(whole) // 2])
     ask(running)
-    assert (await shown(running, OPERATOR + "data-"))["state"] == "waiting"
+    assert (await request_waits(running, OPERATOR + "data-"))["state"] == "waiting"
     write_dataset(tmp_path / "ehr.npz")
     await running.until(lambda: running.orchestrator.approvals)
     assert running.orchestrator.approvals[0].decision == "approve"
@@ -257,11 +248,11 @@ async def test_how_far_hashing_is_is_logged_and_shown(start: Start, monkeypatch:
     monkeypatch.setattr(commitments, "_log", log)
     async with start(approve="manual") as running:
         ask(running)
-        request = await shown(running, "this holder's operator")
+        request = await request_waits(running, "this holder's operator")
         body = {"manifest": request["manifest"], "dataset": "ehr"}
         approving = asyncio.create_task(running.client.post(f"/v1/requests/{SESSION}/approve", json=body))
         try:
-            await shown(running, "this holder's data (hashing, 60 % of 50 records)")
+            await request_waits(running, "this holder's data (hashing, 60 % of 50 records)")
         finally:
             free.set()
         done = (await approving).json()

@@ -61,6 +61,7 @@ async def test_what_was_offered_and_is_gone_by_the_time_that_it_is_proven_is_ask
         line for n in range(1, 5) for line in (ASKED, f"PUT /v1/sessions/{SESSION}/channels/c_{n}")
     ]
     await running.until(lambda: not running.holder.runner._openings.wanted)
+    assert len(running.holder.ledger.state(SESSION).channels) == 1, "of those that were not accepted nothing is kept"
     told = [call.args[0] for call in (*log.warning.call_args_list, *log.info.call_args_list)]
     assert [event for event in told if "channel" in event] == ["channel not open yet", "over: channel not open yet"], (
         "once for all three"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from data_holder.ledger import VOCABULARY
 from data_holder.protocol.state import REQUEST, SessionState
 from shared.crypto.signing import PartyKey
 from tests.data_holder.conftest import POLICY, Running, Start
+from tests.data_holder.holder_requests import request_waits
 from tests.data_holder.holder_world import SESSION, b64, make_manifest
 
 OWNER, OTHER = PartyKey.generate(lambda n: b"\x21" * n), PartyKey.generate(lambda n: b"\x22" * n)
@@ -34,20 +34,10 @@ def ask(running: Running, owner: PartyKey | None, **changes: Any) -> None:
     running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()), owner, **changes)
 
 
-async def request(running: Running, waits_for: str) -> dict[str, Any]:
-    """The request, once it is said to wait for whom that begins with."""
-    for _ in range(6000):
-        answer = await running.client.get(f"/v1/requests/{SESSION}")
-        if answer.status_code == 200 and str(answer.json()["waiting_for"]).startswith(waits_for):
-            return dict(answer.json())
-        await asyncio.sleep(0.01)
-    raise AssertionError(answer.text)
-
-
 async def test_whose_it_is_is_shown_also_after_a_restart(start: Start) -> None:
     async with start(approve="manual") as running:
         ask(running, OWNER)
-        assert (await request(running, "this holder's operator"))["owner"] == OWNER.fingerprint
+        assert (await request_waits(running, "this holder's operator"))["owner"] == OWNER.fingerprint
         running.orchestrator.items.clear()
     async with start(approve="manual") as running:
         assert (await running.get(f"/v1/requests/{SESSION}"))["owner"] == OWNER.fingerprint
@@ -87,7 +77,7 @@ async def test_a_policy_refuses_what_another_signed(named: None, running: Runnin
 
 async def test_what_an_orchestrator_of_before_does_not_say_is_waited_for(named: None, running: Running) -> None:
     ask(running, None)
-    shown = await request(running, "this holder's operator (owner-unknown")
+    shown = await request_waits(running, "this holder's operator (owner-unknown")
     assert (shown["owner"], shown["state"]) == (None, "waiting")
     check = (await running.client.post("/v1/policy/check", json={"session": SESSION})).json()
     assert (check["allowed"], [one["rule"] for one in check["findings"] if not one["ok"]]) == (
@@ -105,7 +95,7 @@ async def test_who_signed_first_stays_the_owner(start: Start) -> None:
     """Anybody can sign the same bytes later."""
     async with start(approve="manual") as running:
         ask(running, OWNER)
-        await request(running, "this holder's operator")
+        await request_waits(running, "this holder's operator")
         ask(running, OTHER)
         running.orchestrator.post("ended", phase="FAILED")
         await running.until(lambda: running.holder.ledger.state(SESSION).ended)

@@ -9,14 +9,16 @@ from typing import Any, cast
 
 import pytest
 
+from orchestrator.holders.inbox import Inboxes
 from orchestrator.runner.session_runner import SessionRunner, _pause_over
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.state import SessionState
 from shared.errors import Unavailable
-from shared.service.changes import Changes
-from tests.orchestrator.orchestrator_samples import manifest
+from shared.service.changes import Changes, Stopping
+from tests.orchestrator.orchestrator_samples import SESSION, manifest
 
 WAIT_S = 0.2
+OTHER = "s_bbbbbbbbbbbbbbbb"
 
 
 async def _wait(changes: Changes, wishes: Wishes) -> float:
@@ -70,3 +72,25 @@ def test_a_pause_that_ran_out_names_only_a_way_that_is_open(changes: dict[str, A
     state = SessionState("s_1", manifest().model_copy(update=changes), "alice", "gpu-0")
     over = _pause_over(state, 5.0)
     assert ("gput session succeed s_1" in (over.remedy or "")) is goes_on
+
+
+async def test_a_life_that_is_gone_takes_its_offers_back() -> None:
+    """They are sealed for channels of that life: a holder that starts would open another one for them, and recall its own visit."""
+    inboxes = Inboxes(lambda: 1000.0, Stopping())
+    for kind in ("offer", "receipt"):
+        inboxes.post("city", kind=kind, session=OTHER)
+        inboxes.post("city", kind=kind, session=SESSION)
+    forgotten = list[str]()
+    visit = SimpleNamespace(id="v_1", holder="city")
+    run = SimpleNamespace(
+        give_up=lambda: None,
+        life=SimpleNamespace(close=lambda: None),
+        state=SimpleNamespace(id=SESSION, open_visits=[visit]),
+    )
+    runner = cast(Any, object.__new__(SessionRunner))
+    runner._house = SimpleNamespace(arrivals=SimpleNamespace(forget=forgotten.append), inboxes=inboxes)
+    runner.run, runner.channels = run, None
+    runner._drop_life()
+    assert forgotten == ["v_1"]
+    left = [(item.session, item.kind) for item in inboxes._box("city").items]
+    assert left == [(OTHER, "offer"), (OTHER, "receipt"), (SESSION, "receipt")]

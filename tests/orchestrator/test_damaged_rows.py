@@ -31,6 +31,8 @@ SURROGATE = """'{"holders": [], "name": "\\ud800"}'"""
 SUMMARIES = {
     "cut": "'{'", "too deep": f"'{'[' * 100_000}'", "a list": "'[]'", "no text": "CAST(x'ff' AS TEXT)", "a number": "7",
     "nothing in it": "'{}'", "holders that are none": """'{"holders": [5]}'""", "holders without names": """'{"holders": [{}]}'""",
+    "a phase that is none": "json_set(summary, '$.phase', 'SOON')", "a GPU that is none": "json_set(summary, '$.gpu', json('[]'))",
+    "no list of who is waited for": "json_remove(summary, '$.waiting_for')", "a name that is none": "json_set(summary, '$.id', 7)",
     "half a character": SURROGATE, "a time that is none": """'{"holders": [], "paused_at": "soon"}'""",
 }  # fmt: skip
 ROWS = {

@@ -98,4 +98,4 @@ async def test_who_dies_at_every_offer_is_passed_over(new_world: NewWorld) -> No
         await _goes_on_without(world, TravelMode.SCOPED, lease_s=20)
         for task in deaths:
             await task
-    assert len(deaths) >= 3
+    assert len(deaths) > 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from gput.receipts import save, verify
@@ -11,6 +13,7 @@ from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap, crash
 from tests.world.world_recorder import recording
 from tests.world.world_recording import Recording
+from tests.world.world_wire import Call, Deliver
 
 ORCH, A, P, CITY, HARBOUR = "orchestrator", "agent", "platform", "holder-city", "holder-harbour"
 AWAITED = ["head of holder harbour"]
@@ -88,6 +91,37 @@ async def test_a_pause_takes_effect_while_a_head_is_awaited(new_world: NewWorld,
         await world.until(session, lambda view: view["waiting_for"] == AWAITED)
         await world[HARBOUR].start()
         await _same_end(world, session, recorded)
+
+
+async def test_an_offer_that_comes_before_a_starting_holders_first_question_is_heard(
+    new_world: NewWorld, recorded: Recording
+) -> None:
+    """It opens its channel before it asks what there is. What was offered in between was told to nobody until the lease had run out."""
+    async with new_world() as world:
+        died = Trap(world, Point(HARBOUR, A, "/copy", "before"), crash(world, HARBOUR))
+        held = list[Any]()
+
+        async def late(call: Call, deliver: Deliver) -> httpx2.Response:
+            if (
+                not held
+                and died.sprung
+                and call.link == (HARBOUR, ORCH)
+                and (call.path, call.query[:8]) == ("/v1/inbox", "after=0&")
+            ):
+                held.append(call)
+                await world.until(session, _offered_again)
+            return await deliver(call)
+
+        world.wire.hooks.append(late)
+        session = await world.submit(lease_s=3600)
+        view = await world.completed(session)
+        assert held
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+
+
+def _offered_again(view: Any) -> bool:
+    visit = view["current_visit"] or {}
+    return [visit.get(name) for name in ("holder", "attempt", "phase")] == ["harbour", 2, "AWAY"]
 
 
 POINTS = [
