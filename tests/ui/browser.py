@@ -13,6 +13,7 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PATIENCE_MS = 120_000
+HURRY = "const real = setInterval; window.setInterval = (act, ms, ...rest) => real(act, ms / 20, ...rest);"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
 
@@ -29,14 +30,19 @@ def started() -> Iterator[Any]:
 
 
 class Tab:
-    """One page of a context of its own. `complaints`: console errors, uncaught errors, refusals by the content security policy."""
+    """One page of a context of its own. `complaints`: console errors, uncaught errors, refusals by the content security policy.
 
-    def __init__(self, browser: Any, base: str, token: str, **options: Any) -> None:
+    `hurried`: what the page does every few seconds it does so many times in a second, for tests that wait for that.
+    """
+
+    def __init__(self, browser: Any, base: str, token: str, *, hurried: bool = False, **options: Any) -> None:
         self.base, self.complaints = base, list[str]()
         self._context = browser.new_context(
             **{"viewport": DESKTOP, "permissions": ["clipboard-read", "clipboard-write"], **options}
         )
         self._context.set_default_timeout(PATIENCE_MS)
+        if hurried:
+            self._context.add_init_script(HURRY)
         if token:
             self._context.add_init_script(
                 f"sessionStorage.getItem('gput-token') ?? sessionStorage.setItem('gput-token', '{token}')"

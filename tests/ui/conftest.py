@@ -47,6 +47,6 @@ def tab(browser: Any, stage: UiStage) -> Iterator[NewTab]:
 @pytest.fixture
 def troubled(tab: NewTab, stage: UiStage) -> Any:
     """A tab of the operator's; what the browser itself says of refused requests is forgotten in the end."""
-    one = tab(stage.holder.url, stage.tokens["operator"])
+    one = tab(stage.holder.url, stage.tokens["operator"], hurried=True)
     yield one
     one.complaints[:] = [text for text in one.complaints if not text.startswith("error: Failed to load resource")]
