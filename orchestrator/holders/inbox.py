@@ -77,9 +77,9 @@ class Inboxes:
         if after < box.floor:
             after = self._seq
             stands = await standing(holder)
-            # What was posted and not heard, before we looked for what stands or meanwhile. It may be part of that, or not: an offer is not,
-            # and it may have come between the channel that a starting holder opened and its first question.
-            posted = list(box.items)
+            # What was posted while we looked may be part of what stands, or not. An offer never is, and it is taken back when it does not
+            # hold any more: it may have come between the channel that a starting holder opened and its first question.
+            posted = [item for item in box.items if item.seq > after or item.kind == "offer"]
             again = [self._item(fields) for fields in stands if not any(_says(item, fields) for item in posted)]
             if posted or again:
                 items = [*posted, *again]

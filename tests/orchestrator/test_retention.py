@@ -27,6 +27,12 @@ def old(number: int) -> str:
     return f"s_{number:016d}"
 
 
+def said_of(number: int, *holders: str) -> dict[str, Any]:
+    """What of a stored session's page is read here and in lists."""
+    names = [{"holder": holder} for holder in holders]
+    return {"id": old(number), "gpu": "gpu-0", "phase": "COMPLETED", "waiting_for": [], "holders": names}
+
+
 class Shelf:
     """Sessions that have ended, and what still needs them."""
 
@@ -47,7 +53,7 @@ class Shelf:
         for number in numbers:
             row = {
                 "number": number, "owner": "alice", "owner_key": "", "manifest": b"", "signature": b"", "gpu": "gpu-0",
-                "phase": "COMPLETED", "version": 1, "created_at": 0.0, "updated_at": float(number), "summary": {"holders": []},
+                "phase": "COMPLETED", "version": 1, "created_at": 0.0, "updated_at": float(number), "summary": said_of(number),
             }  # fmt: skip
             await self.room.store.write(lambda c, row=row: insert_row(c, SESSIONS, {"id": old(row["number"]), **row}))  # type: ignore[misc]  # mypy cannot type a lambda's default
 
@@ -122,7 +128,7 @@ async def test_one_that_is_submitted_while_its_predecessor_is_judged_keeps_it(sh
 
 
 async def with_holders(shelf: Shelf, number: int, *holders: str) -> None:
-    summary = {"holders": [{"holder": holder} for holder in holders]}
+    summary = said_of(number, *holders)
     these = sa.update(SESSIONS).where(SESSIONS.c.id == old(number))
     await shelf.room.store.write(lambda c: c.execute(these.values(summary=summary, updated_at=NOW)))
 

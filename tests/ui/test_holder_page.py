@@ -205,14 +205,14 @@ def test_an_answer_that_was_asked_for_before_a_decision_does_not_undo_it_on_the_
     page, path = one.open(f"#/requests/{session}"), f"**/v1/requests/{session}"
     page.get_by_role("checkbox", name="I decide on manifest").check()
     page.evaluate(STATES_SEEN)
-    page.route(path, lambda route: held.append((route, route.fetch())))
+    page.route(path, lambda route: held.append((route, route.fetch().json())))
     with page.expect_request(path):
         pass
     page.get_by_role("button", name="Refuse").click()
     page.locator("h1 .badge", has_text="refused").wait_for()
-    [(route, reply)] = held
-    assert reply.json()["state"] == "waiting"
-    route.fulfill(response=reply)
+    [(route, said)] = held
+    assert said["state"] == "waiting"
+    route.fulfill(json=said)
     page.unroute(path)
     with page.expect_response(path):  # the next reading, after that one
         pass
