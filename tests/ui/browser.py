@@ -66,4 +66,7 @@ class Tab:
         self.page.screenshot(path=str(SCREENSHOTS / f"{name}.png"), full_page=True)
 
     def close(self) -> None:
+        # A page asks on: whoever changes its answers may be in the middle of one when the test is over, and would fail in the next test
+        for routed in (self.page, self._context):
+            routed.unroute_all(behavior="ignoreErrors")
         self._context.close()
