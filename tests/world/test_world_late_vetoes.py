@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx2
 import pytest
 
@@ -17,15 +19,20 @@ HARBOUR = "holder-harbour"
 async def test_a_veto_outweighs_the_report_before_it(mode: TravelMode, new_world: NewWorld) -> None:
     """`direct`: the report is of a visit that was loaded ahead, and waits while the GPU trains on another's records."""
     async with new_world() as world:
-        reported = vetoed = False
+        reporting, reported, vetoed = False, asyncio.Event(), False
 
         async def veto(call: Call, deliver: Deliver) -> httpx2.Response:
-            nonlocal reported, vetoed
-            if reported and not vetoed and call.link == (ORCH, A) and call.path.endswith(COMMANDS):
+            nonlocal reporting, vetoed
+            # The fence may set out while the report's answer is still on its way: no command passes before the veto.
+            if reporting and not vetoed and call.link == (ORCH, A) and call.path.endswith(COMMANDS):
                 vetoed = True
+                await reported.wait()
                 await world.operator("harbour").decide(session, "veto")
+            if call.link != (HARBOUR, ORCH) or not call.path.endswith("/report"):
+                return await deliver(call)
+            reporting = True
             answer = await deliver(call)
-            reported = reported or (call.link == (HARBOUR, ORCH) and call.path.endswith("/report"))
+            reported.set()
             return answer
 
         world.wire.hooks.append(veto)
