@@ -166,7 +166,7 @@ class Api:
             signature=b64encode(self._key.sign(MANIFEST_LABEL, document)).decode(),
         )
         path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
-        key = idempotency_key or f"submit-{secrets.token_hex(16)}"
+        key = f"submit-{secrets.token_hex(16)}" if idempotency_key is None else idempotency_key
         # Given weights are read and checked before the answer: as long as their upload may take.
         return await (await self._to()).post_json(
             path, signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S

@@ -17,6 +17,7 @@ from gput.files import place_for, written
 from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
 from gput.whole import replace_whole
+from gput.would_act import enrolment, holder_act, refuse_if
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, Conflict, NotFound
 from shared.service.key_file import key_id, make_key_file
@@ -95,15 +96,10 @@ def enrol(
     async def run(client: AsyncClient) -> Any:
         if not dry_run:
             return await client.enrol(name, public, role)
-        me, known = await client.whoami(), {party["name"]: party["key"] for party in await client.items("parties")}
-        was = (
-            "new"
-            if name not in known
-            else "known by this key"
-            if known[name] == fingerprint(public)
-            else "known by another key"
-        )
-        say(f"would enrol {name} as {role}; {me['name']} is {me['role']}; {name} is {was}; nothing was done")
+        known = await client.items("parties")
+        refuse_if(enrolment(name, role, fingerprint(public), await client.whoami(), known))
+        was = "enrolled so already" if any(party["name"] == name for party in known) else "new"
+        say(f"would enrol {name} as {role}; {name} is {was}; nothing was done")
         return {"name": name, "role": role, "key": fingerprint(public), "public_key": public.hex()}
 
     show(connect(url, key, run), fmt)
@@ -230,6 +226,7 @@ def _decide(verb: str, session: str, url: str, token: Path, body: dict[str, Any]
             f"{view['session']} asks for another manifest than the one you read", code="manifest-mismatch",
             expected=body["manifest"], got=view["manifest"], remedy="Read it: `gput party request`.",
         )  # fmt: skip
+    refuse_if(holder_act(verb, view, body))
     say(f"would {verb} {view['session']}, which is {view['state']}; nothing was done")
     _decided(view, fmt)
 

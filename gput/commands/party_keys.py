@@ -13,6 +13,7 @@ from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOpt
 from gput.commands.manners import DryRunOption, FormatOption
 from gput.output import Format, emit, say, show
 from gput.whole import replace_whole
+from gput.would_act import refuse_if, replacement
 from shared.crypto.former_keys import keep_former
 from shared.crypto.private_file import replace_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
@@ -140,11 +141,22 @@ def replace_key(
     was = connect(url, key, lambda client: client.get(f"parties/{quote(name, safe='')}"))
     change = f"{name}'s key {was['key']} by {fingerprint(public)}"
     if dry_run:
+        refuse_if(connect(url, key, lambda client: _against(client, name, fingerprint(public))))
         say(f"would replace {change}; nothing was done")
         show(was, fmt)
         return
     confirm(f"Replace {change}?", yes, no_input)
     show(connect(url, key, lambda client: client.replace_key(was["name"], public, was["key"])), fmt)
+
+
+async def _against(client: AsyncClient, name: str, key: str) -> list[str]:
+    """Why the orchestrator would not put this key in the place of `name`'s."""
+    used = [
+        {"name": party["name"], "key": row["key"]}
+        for party in await client.items("parties")
+        for row in await client.items(f"parties/{party['name']}/keys")
+    ]
+    return replacement(name, key, await client.whoami(), used, await client.items("sessions"))
 
 
 COMMANDS = (keys, rotate_key, revoke_key, replace_key)

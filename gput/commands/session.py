@@ -32,6 +32,7 @@ from gput.files import content as content_of
 from gput.files import distinct, place_for, writable, written
 from gput.output import Format, cell, emit, say, show
 from gput.uploads import upload as send
+from gput.would_act import refuse_if, session_act
 from shared.claims.archive import open_archive
 from shared.errors import BadRequest, JobFailed, TimedOut
 
@@ -195,6 +196,7 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
         if not dry_run:
             return await client.act(name, action)
         view = await client.session(name)
+        refuse_if(session_act(action, view, await client.whoami()))
         say(f"would {action} {name}, which is {view['phase']}; nothing was done")
         return view
 

@@ -18,6 +18,7 @@ import httpx2
 
 from shared.canonical import json_bytes
 from shared.errors import GputError, Unavailable
+from shared.service.act_key import check_act_key
 from shared.service.answers import Answer, BadAnswer, answers_within
 from shared.service.clock import Entropy
 from shared.service.plain_client import Body, Call, PlainClient
@@ -264,7 +265,7 @@ def _encoded(
 ) -> tuple[Body | None, dict[str, str]]:
     all_headers = {name.lower(): value for name, value in (headers or {}).items()}
     if idempotency_key is not None:
-        all_headers["idempotency-key"] = idempotency_key
+        all_headers["idempotency-key"] = check_act_key(idempotency_key)
     if json is not None:
         all_headers.setdefault("content-type", "application/json")
         return json_bytes(json), all_headers

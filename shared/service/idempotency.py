@@ -8,7 +8,6 @@ name that the caller chose.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, Row
 
 from shared.canonical import sha256
 from shared.errors import BadRequest, Conflict
+from shared.service.act_key import check_act_key
 from shared.service.clock import Clock
 from shared.service.store import Store
 from shared.service.tables import IDEMPOTENT_REPLIES
@@ -28,7 +28,6 @@ PURGE_EVERY = 128
 CALLERS_ROWS = 10_000
 CALLERS_BYTES = 32 * 1024 * 1024
 """What one caller's answers may be; beyond it its own oldest go, and nobody else's: repeats that change nothing would fill the disk."""
-_KEY = re.compile(r"[!-~]{1,128}")
 _TABLE = IDEMPOTENT_REPLIES
 
 HEADER = "Idempotency-Key"
@@ -198,9 +197,7 @@ def _key(request: Request) -> str:
             code="idempotency-key-missing",
             remedy="Send a fresh random Idempotency-Key, and the same one when you repeat the request.",
         )
-    if not _KEY.fullmatch(key):
-        raise BadRequest("Idempotency-Key has 1 to 128 printable ASCII characters", code="idempotency-key-malformed")
-    return key
+    return check_act_key(key)
 
 
 async def _digest(request: Request) -> bytes:

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from pydantic import TypeAdapter
 
@@ -16,8 +15,7 @@ from gput.timeline import KINDS
 from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
 from tests.world.world import NewWorld
-from tests.world.world_hand import Across, Hand, at_hand
-from tests.world.world_wire import Link
+from tests.world.world_hand import Hand, at_hand, operator_at_hand
 
 
 def held(path: str, text: str, lines: bool = False) -> Any:
@@ -147,12 +145,16 @@ async def test_a_dry_run_changes_nothing(hand: Hand) -> None:
     assert (code, held("session submit --dry-run", out)["missing"]) == (0, [])
     assert await world.owner.items("sessions") == []
 
+    for key in ("", "漢", "a\nb", "a b"):
+        code, _, said = await hand("session", "submit", manifest, "--idempotency-key", key)
+        assert (code, "[idempotency-key-malformed]" in said) == (2, True), said
+    assert await world.owner.items("sessions") == []
+
+    await world["holder-city"].stop()
     session = await world.submit()
-    await world.completed(session)
     before = await world.owner.session(session)
-    for verb in ("pause", "resume", "cancel"):
-        code, out, said = await hand("session", verb, session, "--dry-run", "--format", "json")
-        assert (code, f"would {verb} {session}" in said, held(f"session {verb}", out)["id"]) == (0, True, session)
+    code, out, said = await hand("session", "cancel", session, "--dry-run", "--format", "json")
+    assert (code, f"would cancel {session}" in said, held("session cancel", out)["id"]) == (0, True, session)
     assert (await world.owner.session(session))["version"] == before["version"]
 
 
@@ -205,10 +207,7 @@ async def test_an_operator_decides_by_a_beginning_and_tries_first(
 ) -> None:
     async with new_world(approve="manual") as world:
         hand = at_hand(world, tmp_path, capsys, monkeypatch)
-        link, loop = Link(world.wire, "operator", "holder-city"), asyncio.get_running_loop()
-        monkeypatch.setattr("gput.commands.operator.Peers", lambda **more: _peers(Across(link, loop)))
-        monkeypatch.setenv("GPUT_HOLDER_URL", "http://holder-city.test")
-        monkeypatch.setenv("GPUT_HOLDER_TOKEN", str(world.folder / "holder-city" / "operator.token"))
+        operator_at_hand(world, monkeypatch)
         session = await world.submit()
         asked = await world.operator("city").request(session)
         code, out, _ = await hand("party", "requests", "--format", "json")
@@ -225,12 +224,6 @@ async def test_an_operator_decides_by_a_beginning_and_tries_first(
         code, out, said = await hand(*words)
         assert (code, held("party approve", out)["state"] != asked["state"]) == (0, True), said
         await world.owner.act(session, "cancel")
-
-
-def _peers(transport: httpx2.AsyncBaseTransport) -> Any:
-    from shared.service.http import Peers
-
-    return Peers(transports={"http://holder-city.test": transport})
 
 
 async def test_smoke_on_a_running_installation(hand: Hand) -> None:

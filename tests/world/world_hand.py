@@ -67,5 +67,16 @@ def at_hand(world: World, folder: Path, capsys: pytest.CaptureFixture[str], monk
     return Hand(world, folder, capsys)
 
 
+def operator_at_hand(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same person as city's operator, too."""
+    at, link = (
+        "http://holder-city.test",
+        Across(Link(world.wire, "operator", "holder-city"), asyncio.get_running_loop()),
+    )
+    monkeypatch.setattr("gput.commands.operator.Peers", lambda **_more: Peers(transports={at: link}))
+    monkeypatch.setenv("GPUT_HOLDER_URL", at)
+    monkeypatch.setenv("GPUT_HOLDER_TOKEN", str(world.folder / "holder-city" / "operator.token"))
+
+
 def edited(text: str, **changes: Any) -> bytes:
     return json.dumps({**json.loads(text), **changes}, indent=2).encode()
