@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 SCRIPTS = {
     "bash": """\
@@ -59,11 +59,15 @@ def _command(module: str) -> Any:
 
 def _wanted(last: str, command: Any, before: Sequence[str]) -> bool:
     """Whether names are wanted here, not a file: after an option with a closed list of values, at an option, at a verb."""
-    return last.startswith("-") or hasattr(command, "commands") or bool(before and _choices(command, before[-1]))
+    if last.startswith("-") or hasattr(command, "commands"):
+        return True
+    return bool((before and _choices(command, before[-1])) or _argument(command, before))
 
 
 def _next(command: Any, before: Sequence[str]) -> list[str]:
     if before and (values := _choices(command, before[-1])):
+        return values
+    if values := _argument(command, before):
         return values
     verbs = [name for name, verb in getattr(command, "commands", {}).items() if not verb.hidden]
     options = [flag for option in command.params for flag in option.opts if flag.startswith("--") and not option.hidden]
@@ -74,6 +78,18 @@ def _choices(command: Any, flag: str) -> list[str]:
     """The values that an option may have, where they are a closed list."""
     for option in command.params:
         if flag in option.opts:
-            kind: Any = getattr(getattr(option, "type_descriptor", None), "annotation", None)
-            return [str(value) for value in kind] if hasattr(kind, "__members__") else []
+            return _values(option)
     return []
+
+
+def _argument(command: Any, before: Sequence[str]) -> list[str]:
+    """The values that the command's only argument may have, where they are a closed list and no word was said yet."""
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    return _values(arguments[0]) if len(arguments) == 1 and not before else []
+
+
+def _values(param: Any) -> list[str]:
+    kind: Any = getattr(getattr(param, "type_descriptor", None), "annotation", None)
+    if hasattr(kind, "__members__"):
+        return [str(value) for value in kind]
+    return [str(value) for value in get_args(kind)] if get_origin(kind) is Literal else []

@@ -95,14 +95,19 @@ def for_options(variables: Mapping[str, Any], told: Mapping[str, Any]) -> dict[s
 def trusted() -> Trust | None:
     """Whom commands believe to be the orchestrator; None where nobody said. Raises: ConfigurationError."""
     told = from_file()
+    emulated = allows_emulated(told)
     folder = os.environ.get(SETTINGS["trust"].variable) or told.get("trust")
     if not folder:
         return None
     from gput.trust import Trust
 
+    return Trust(Path(folder), allow_emulated=emulated)
+
+
+def allows_emulated(told: Mapping[str, Any]) -> bool:
+    """Whether commands would believe emulated evidence, with a trust folder or without. Raises: ConfigurationError."""
     variable = SETTINGS["allow_emulated"].variable
     said = os.environ.get(variable)  # empty is as good as unset, as for every option
     if said and said.lower() not in TRUE + FALSE:
         raise ConfigurationError(f"{variable} is neither true nor false", remedy="Write 1 or 0.")
-    emulated = said.lower() in TRUE if said else bool(told.get("allow_emulated"))
-    return Trust(Path(folder), allow_emulated=emulated)
+    return said.lower() in TRUE if said else bool(told.get("allow_emulated"))

@@ -68,7 +68,7 @@ def _own(given: dict[str, Any], source: Any) -> list[dict[str, Any]]:
     """The client's settings as every other command would have them."""
     import os
 
-    from gput.config import SETTINGS, file, from_file, trusted
+    from gput.config import SETTINGS, allows_emulated, file, from_file
 
     told = from_file()
     rows: list[dict[str, Any]] = []
@@ -79,10 +79,9 @@ def _own(given: dict[str, Any], source: Any) -> list[dict[str, Any]]:
         if name in given:
             rows.append({"setting": name, "value": given[name], "origin": by.get(source(name), "default")})
             continue
-        believed = trusted()  # a flag for it there is none
         where = "environment" if os.environ.get(setting.variable) else "file" if name in told else "default"
         words = {"environment": by["ENVIRONMENT"], "file": by["DEFAULT_MAP"], "default": "default"}
         rows.append(
-            {"setting": name, "value": believed is not None and believed.allow_emulated, "origin": words[where]}
-        )
+            {"setting": name, "value": allows_emulated(told), "origin": words[where]}
+        )  # a flag for it there is none
     return rows

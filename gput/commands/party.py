@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -82,7 +82,7 @@ def recovery_key(output: Annotated[Path, typer.Argument(help="new key file")]) -
 @app.command()
 def enrol(
     name: str, public_key: Annotated[Path, typer.Argument(help="its public key (PEM)")], url: UrlOption, key: KeyOption,
-    role: str = "holder", dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
+    role: Literal["holder", "auditor"] = "holder", dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Enrol a party with the orchestrator (owner only).
 

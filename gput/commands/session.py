@@ -35,6 +35,7 @@ from gput.uploads import upload as send
 from gput.would_act import refuse_if, session_act
 from shared.claims.archive import open_archive
 from shared.errors import BadRequest, JobFailed, TimedOut
+from shared.names import SessionPhase
 
 if TYPE_CHECKING:
     from gput.client import AsyncClient
@@ -137,7 +138,7 @@ def _finish(view: Any, fmt: Format, must_complete: bool) -> None:
 
 
 @app.command("list")
-def list_(url: UrlOption, key: KeyOption, phase: str | None = None, fmt: FormatOption = Format.TABLE) -> None:
+def list_(url: UrlOption, key: KeyOption, phase: SessionPhase | None = None, fmt: FormatOption = Format.TABLE) -> None:
     """All sessions you take part in.
 
     Example:  gput session list --phase RUNNING

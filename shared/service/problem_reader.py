@@ -31,6 +31,8 @@ def error_of(status: int, body: bytes, peer: str) -> GputError:
     candidates = [kind for kind in _family(GputError) if kind.status == status and kind.title == title]
     kind = candidates[0] if candidates else _by_status(status)
     texts = {name: _text(document[name]) for name in ("remedy", "expected", "got") if name in document}
+    if status >= 500 and "detail" not in document:
+        texts.setdefault("remedy", f"Look into the log of {peer}, and of whatever stands before it.")
     error = kind(f"{peer}: {detail}", code=code, **texts)  # type: ignore[arg-type]  # str values only
     error.errors = _entries(document.get("errors"))
     return error

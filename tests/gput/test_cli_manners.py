@@ -92,6 +92,11 @@ def test_what_prints_no_json_has_none(capsys: pytest.CaptureFixture[str]) -> Non
     (["session", "list", "--ph"], ["--phase"]),
     (["session", "list", "--sch"], ["--schema"]),
     (["demo", "--mode", ""], ["paper", "scoped", "direct"]),
+    (["config", "show", "h"], ["holder"]),
+    (["config", "show", "holder", ""], []),
+    (["token", "issue", "--role", "a"], ["auditor"]),
+    (["party", "enrol", "--role", ""], ["holder", "auditor"]),
+    (["session", "list", "--phase", "P"], ["PAUSED"]),
     (["session", "submit", "man"], []),
     (["nobody", "knows"], []),
 ])  # fmt: skip

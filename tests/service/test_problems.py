@@ -140,6 +140,7 @@ def test_an_answer_that_is_no_problem_is_still_an_error(status: int, name: str, 
     error = error_of(status, body, "peer")
     assert type(error).__name__ == name
     assert str(status) in error.detail
+    assert ("log of peer" in (error.remedy or "")) == (status >= 500)
 
 
 @pytest.mark.parametrize(
