@@ -47,7 +47,7 @@ def lengths(
 
     load = load_of(program)
     named = {} if program is None else {"program": digest_of(program)}
-    keeping = Keeping("lengths", {"visits": visits, **named}, save)
+    keeping = Keeping("lengths", {"visits": visits, **named}, save, (program,))
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with fleeting(FOLDER) as folder:
@@ -180,7 +180,7 @@ def attest(
 
     wish = Wish(at=time.time() if at is None else moment(at), allow_emulated=trust is not None, genuine_only=True)
     pieces = read(files)
-    keeping = Keeping("attest", {"runs": runs, **work(pieces)}, save)
+    keeping = Keeping("attest", {"runs": runs, **work(pieces)}, save, (*files, trust))
     found = times(pieces, trust, wish, runs)
     if not found:
         raise BadRequest("there is no evidence among these files", code="no-evidence")

@@ -43,6 +43,22 @@ async def test_a_demo_whose_terminal_is_gone_is_stopped_all_the_same(
     demo.stop.assert_awaited_once_with()
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+async def test_a_demo_is_not_stopped_by_what_its_caller_had_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)  # as `nohup` does
+    demo = Mock(kept=False, stop=AsyncMock())
+
+    async def work() -> int:
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(0)
+        return 7
+
+    try:
+        assert await command._until_stopped(cast("Demo", demo), work()) == 7
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("words", [["revoke-key", "north"], ["replace-key", "north", "k.pub"]], ids=" ".join)
 def test_ctrl_c_at_a_question_ends_the_command(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
