@@ -21,7 +21,7 @@ from gput.commands import demo as command
 from gput.files import fleeting
 from gput.local.demo import Demo
 from gput.smoke import Wanted, smoke
-from gput.stop_signals import stopped_in_order
+from gput.stop_signals import run_in_order, stopped_in_order
 from shared.crypto.signing import PartyKey
 from tests.gput.test_gput_commands import NOBODY
 
@@ -167,3 +167,27 @@ def test_what_nohup_has_ignored_stays_so_and_all_is_as_it_was_afterwards() -> No
         return code if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else 8
 
     assert in_a_process(command) == 7
+
+
+def test_a_second_ctrl_c_does_not_break_off_the_stop(tmp_path: Path) -> None:
+    """Services of a rehearsal would run on, and its folder stay."""
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0)
+            (tmp_path / "stopped").touch()
+
+    def command() -> int:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            run_in_order(work())
+        except KeyboardInterrupt:
+            return 130 if signal.getsignal(signal.SIGINT) is signal.default_int_handler else 1
+        return 0
+
+    assert in_a_process(command) == 130
+    assert (tmp_path / "stopped").exists()
