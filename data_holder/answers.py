@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from data_holder.links import OrchestratorLink
-from shared.canonical import json_value
 from shared.errors import VerificationFailed
 
 PAGE: Final = 200
@@ -34,11 +33,11 @@ async def listed(
     """Every item of a list, page by page.
 
     Raises:
-        VerificationFailed, by `code`: a page is none, or the list goes on after so many. Unavailable: no answer.
+        VerificationFailed, by `code`: a page is none, or the list goes on after so many. Unavailable: no answer of the orchestrator.
     """
     params: dict[str, Any] = {"limit": PAGE, **asked}
     for _ in range(max_pages):
-        page = json_value(await link.get(path, params=params))
+        page = await link.get_json(path, params=params)
         items, after = _page(page, code)
         for item in items:
             yield item

@@ -10,7 +10,6 @@ from typing import Any
 from data_holder.links import OrchestratorLink
 from data_holder.protocol.state import SessionState
 from data_holder.receipts import Check
-from shared.canonical import json_value
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import VerificationFailed
 from shared.protocol.log_events import checked_event, is_receipt
@@ -52,7 +51,7 @@ class LogReader:
         Raises:
             VerificationFailed: `log-head-malformed`, `log-signer-unknown`, `log-rolled-back`, or signature or proof.
         """
-        answer = json_value(await self._link.get(f"{self._path}/head"))
+        answer = await self._link.get_json(f"{self._path}/head")
         try:
             root, key = bytes.fromhex(answer["root"]), bytes.fromhex(answer["key"])
             head = TreeHead(self._state.session, int(answer["size"]), root, int(answer["time"]))
@@ -79,7 +78,7 @@ class LogReader:
 
     async def consistency(self, start: int, to: int) -> list[bytes]:
         """The proof that the log of size `to` extends that of size `start`; not verified here."""
-        answer = json_value(await self._link.get(f"{self._path}/consistency", params={"from": start, "to": to}))
+        answer = await self._link.get_json(f"{self._path}/consistency", params={"from": start, "to": to})
         try:
             return [bytes.fromhex(node) for node in answer["path"]]
         except (KeyError, TypeError, ValueError):
@@ -89,7 +88,7 @@ class LogReader:
 
     async def path(self, index: int, size: int) -> list[bytes]:
         """The way of leaf `index` to the root of the tree of `size` leaves; not verified here. Raises: BadRequest `no-such-leaf`."""
-        answer = json_value(await self._link.get(f"{self._path}/inclusion", params={"index": index, "size": size}))
+        answer = await self._link.get_json(f"{self._path}/inclusion", params={"index": index, "size": size})
         try:
             return [bytes.fromhex(node) for node in answer["path"]]
         except (KeyError, TypeError, ValueError):
@@ -101,7 +100,7 @@ class LogReader:
         asked: dict[str, Any] = {"size": head.size, "holder": holder, "limit": PAGE}
         after: dict[str, Any] = {}
         while True:
-            answer = json_value(await self._link.get(f"{self._path}/leaves", params=asked | after))
+            answer = await self._link.get_json(f"{self._path}/leaves", params=asked | after)
             try:
                 page = {int(item["index"]): [bytes.fromhex(node) for node in item["path"]] for item in answer["items"]}
                 after = {"after": str(answer["next"])} if answer["next"] else {}
@@ -124,7 +123,7 @@ class LogReader:
         asked: dict[str, Any] = {"size": size, "limit": PAGE}
         newest, after = -1, dict[str, Any]()
         while True:
-            answer = json_value(await self._link.get(f"{self._path}/leaves", params=asked | after))
+            answer = await self._link.get_json(f"{self._path}/leaves", params=asked | after)
             try:
                 page = [(int(item["index"]), *_bytes_of(item)) for item in answer["items"]]
                 after = {"after": str(answer["next"])} if answer["next"] else {}
