@@ -14,6 +14,7 @@ from data_holder.links import OrchestratorLink
 from shared.errors import VerificationFailed
 
 PAGE: Final = 200
+MOST_LEAVES: Final = 2**53
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -45,6 +46,13 @@ async def listed(
             return
         params["after"] = after
     raise malformed(f"a list that has no end, at {path}", code)
+
+
+def leaf_index(said: object) -> int:
+    """Which leaf of a log it is said to be, from 0 on and below 2^53. Raises: ValueError: that is no number of a leaf."""
+    if type(said) is not int or not 0 <= said < MOST_LEAVES:  # true is no number here, although it is one to Python
+        raise ValueError("no number of a leaf")
+    return said
 
 
 def malformed(what: str, code: str) -> VerificationFailed:

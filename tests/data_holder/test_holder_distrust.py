@@ -144,7 +144,13 @@ LISTS: dict[str, tuple[Any, str]] = {
     "a cursor of another kind": ({"items": [], "next": 7}, "no page"),
     "no bytes": ({"items": [{"holder": "north", "index": 0}], "next": None}, "malformed"),
     "bytes that are none": ({"items": [{"holder": "north", "index": 0, "cose": "?"}], "next": None}, "malformed"),
-    "an index that is none": ({"items": [{"holder": "north", "index": "0", "cose": ""}], "next": None}, "malformed"),
+    **{
+        f"{index!r}, no index": (
+            {"items": [{"holder": "north", "index": index, "cose": ""}], "next": None},
+            "malformed",
+        )
+        for index in ("0", -1, True, 0.0, 2**53, 2**64)
+    },
     "no end": ({"items": [{"holder": "south"}], "next": "again"}, "no end"),
 }
 
