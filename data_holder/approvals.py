@@ -247,7 +247,7 @@ class Approvals:
             "document": signed.document, "signature": signed.signature, "dataset": kept, "by": by,
             "dataset_root": approval.dataset_root, "records": approval.records, "record_rule": RULE,
         }  # fmt: skip
-        row = {
+        row: dict[str, Any] = {
             "dataset": kept, "reason": approval.reason, "decided_by": by, "decided_at": self._clock(), "delivered": False,
         }  # fmt: skip
         now = {"state": STATES[approval.decision], "waiting_for": "the orchestrator (delivery)"}
