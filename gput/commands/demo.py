@@ -190,9 +190,8 @@ async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
         stopping.set()
 
     for number in (signal.SIGINT, *STOPPING):
-        if (
-            signal.getsignal(number) is not signal.SIG_IGN
-        ):  # `nohup` has SIGHUP ignored, a script's background job SIGINT
+        # `nohup` has SIGHUP ignored. A script's background job has SIGINT ignored, too, and is still told by it to stop.
+        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stopped, number)
     work = asyncio.create_task(doing)
     stop = asyncio.create_task(stopping.wait())

@@ -43,7 +43,7 @@ async def test_a_demo_whose_terminal_is_gone_is_stopped_all_the_same(
     demo.stop.assert_awaited_once_with()
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 async def test_a_demo_is_not_stopped_by_what_its_caller_had_ignored(number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_IGN)  # as `nohup` does
     demo = Mock(kept=False, stop=AsyncMock())
