@@ -57,6 +57,8 @@ def tdx(**rules: Any) -> dict[str, Any]:
 
 
 CHIP = "ab" * 64
+LEVELS = "[evidence.snp.minimum_tcb.Genoa]\nsnp = 23\n"
+"""No other product counts then."""
 
 
 def snp(*roots: str, **rules: Any) -> dict[str, Any]:
@@ -198,16 +200,26 @@ ROWS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         (f"SNP: {rule} left open", GOOD + f"[evidence.snp]\n{text}", snp(), [f"evidence.snp.{rule}"])
         for rule, text in {
             "products": 'products = ["Genoa", "Turin"]', "signing_keys": 'signing_keys = ["VCEK"]', "csp_ids": 'csp_ids = ["CN=cloud"]',
-            "machines": f'machines = ["{CHIP}"]', "minimum_tcb.Milan": "minimum_tcb.Milan.snp = 24", "allow_smt": "allow_smt = false",
+            "machines": f'machines = ["{CHIP}"]', "allow_smt": "allow_smt = false",
+            "minimum_tcb.Milan": "minimum_tcb = { Milan = { snp = 24 }, Genoa = {}, Turin = {} }",
         }.items()
     ),
+    ("SNP: levels left open", GOOD + LEVELS, snp(), ["evidence.snp.products", "evidence.snp.minimum_tcb.Genoa"]),
+    ("SNP: the levels that are wanted", GOOD + LEVELS, snp(minimum_tcb={"Genoa": {"snp": 23}}), []),
+    ("SNP: any level of a product beside them", GOOD + LEVELS, snp(minimum_tcb={"Genoa": {"snp": 23}, "Milan": {}}),
+     ["evidence.snp.products"]),
+    ("SNP: another product at high levels", GOOD + LEVELS, snp(minimum_tcb={"Turin": {"snp": 99}}), ["evidence.snp.products"]),
+    ("SNP: a product without levels is not asked", GOOD + '[evidence.snp]\nproducts = ["Genoa"]', snp(minimum_tcb={"Genoa": {}}), []),
+    ("SNP: another holder's product beside them", GENUINE + LEVELS,
+     asked_of("south", "AMD", snp={"minimum_tcb": {"Genoa": {"snp": 23}, "Milan": {}}})
+     | snp("AMD", minimum_tcb={"Genoa": {"snp": 23}}), []),
     ("SNP: a migration agent", GOOD, snp(allow_migration_agent=True), ["evidence.snp.allow_migration_agent"]),
     ("SNP: CXL memory", GOOD, snp(allow_cxl=True), ["evidence.snp.allow_cxl"]),
     ("SNP: CXL memory, allowed", GOOD + "[evidence.snp]\nallow_cxl = true", snp(allow_cxl=True), []),
     ("SNP: older firmware than wanted", GOOD + "[evidence.snp.minimum_tcb.Milan]\nsnp = 24\nmicrocode = 219",
      snp(minimum_tcb={"Milan": {"snp": 24, "microcode": 218}}), ["evidence.snp.minimum_tcb.Milan"]),
     ("SNP: newer firmware", GOOD + "[evidence.snp.minimum_tcb.Milan]\nsnp = 24", snp(minimum_tcb={"Milan": {"snp": 25}}), []),
-    ("SNP: that product does not count", GOOD + "[evidence.snp.minimum_tcb.Milan]\nsnp = 24", snp(products=["Genoa"]), []),
+    ("SNP: that product does not count", GOOD + "[evidence.snp.minimum_tcb]\nMilan.snp = 24\nGenoa = {}", snp(products=["Genoa"]), []),
     ("SNP: no rules with Intel alone", GOOD + f'[evidence.snp]\nmachines = ["{CHIP}"]', snp("INTEL"), []),
     ("SNP: this machine", GOOD + f'[evidence.snp]\nmachines = ["{CHIP}"]', snp(machines=[CHIP]), []),
     ("this machine of either kind", GOOD + f'tdx.machines = ["{MACHINE}"]\nsnp.machines = ["{CHIP}"]',
