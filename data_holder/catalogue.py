@@ -210,13 +210,14 @@ class Catalogue:
         return await self._reads.run(lambda go_on: inspect_dataset(path, program, options=options, go_on=go_on))
 
     async def open_dataset(self, name: str, program: ProgramManifest) -> Dataset:
-        """The memory-mapped dataset in the program's record schema.
+        """The memory-mapped dataset in the program's record schema: of one that was inspected, or approved by the root of its records.
 
         Raises:
             UnfitData, NotFound: it cannot be read. VerificationFailed: `dataset-unproven`: nobody knows which file its operator named.
             Unavailable: the keys are not there yet, or the holder stops.
         """
         path, options = await self._where(name)
+        options = replace(options, insist=False)
         return await self._reads.if_needed(
             lambda go_on: open_dataset(
                 path, program.records, program.tokenizer, options=replace(options, converting=go_on)
@@ -274,7 +275,7 @@ _OPTIONS: TypeAdapter[DatasetOptions] = TypeAdapter(DatasetOptions)
 
 
 def _options(given: dict[str, Any], cache_dir: Path | None) -> DatasetOptions:
-    known = {field.name for field in fields(DatasetOptions)} - {"cache_dir", "converting"}
+    known = {field.name for field in fields(DatasetOptions)} - {"cache_dir", "converting", "insist"}
     if unknown := sorted(set(given) - known):
         remedy = f"Known: {', '.join(sorted(known))}"
         raise BadRequest(f"unknown dataset options {', '.join(unknown)}", code="unknown-option", remedy=remedy)
