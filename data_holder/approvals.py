@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from data_holder.awaiting import Awaiting
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
+from data_holder.datasets import CONVERSION
 from data_holder.deciding import check_may_decide, corrects, is_decided
 from data_holder.delivery import Delivery
 from data_holder.fitting import Chosen, fitting
@@ -246,6 +247,7 @@ class Approvals:
         body = {
             "document": signed.document, "signature": signed.signature, "dataset": kept, "by": by,
             "dataset_root": approval.dataset_root, "records": approval.records, "record_rule": RULE,
+            "conversion": CONVERSION,
         }  # fmt: skip
         row: dict[str, Any] = {
             "dataset": kept, "reason": approval.reason, "decided_by": by, "decided_at": self._clock(), "delivered": False,
