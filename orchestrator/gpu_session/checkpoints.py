@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.files import large_file
+from orchestrator.files import is_there, large_file, reading
 from orchestrator.gpu_session.bulk import BATCH_BYTES
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.gpu_session.placement import model_state
@@ -81,8 +81,8 @@ class Checkpoints:
         return await restore_file(life, self._path(checkpoint.name), self._key(checkpoint.name), checkpoint)
 
     def usable(self, kept: list[Checkpoint]) -> Checkpoint | None:
-        """The newest checkpoint of the journal whose file is there."""
-        return next((c for c in reversed(kept) if self._path(c.name).is_file()), None)
+        """The newest checkpoint of the journal whose file is there. Raises: Unavailable: the disk does not say."""
+        return next((c for c in reversed(kept) if is_there(self._path(c.name))), None)
 
     def prune(self, kept: list[Checkpoint], best: Checkpoint | None = None) -> None:
         """Remove files that the journal does not count on any more. Only older ones than it names: of a newer one, which another
@@ -117,7 +117,7 @@ async def restore_file(life: GpuLife, path: Path, key: bytes, checkpoint: Checkp
 
 
 def _require_there(path: Path, name: str) -> None:
-    if not path.is_file():
+    if not is_there(path):
         raise VerificationFailed(f"Checkpoint {name} is gone from the data folder", code="checkpoint-gone")
 
 
@@ -146,8 +146,9 @@ def _write_part(file: BinaryIO, part: CheckpointPart, chunks: list[bytes]) -> No
 
 
 def _read_parts(path: Path) -> Iterator[tuple[int, int, list[bytes]]]:
-    """Offset and length of each part, and its chunks. Raises: VerificationFailed: `checkpoint-damaged`."""
-    with path.open("rb") as file:
+    """Offset and length of each part, and its chunks. Raises: VerificationFailed: `checkpoint-damaged`. Unavailable: the
+    disk does not give them."""
+    with reading(path), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC:
             raise _damaged(path)
