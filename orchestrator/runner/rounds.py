@@ -173,6 +173,8 @@ class Rounds:
         run, state = self._run, self._run.state
         await run.commit()
         newest = state.checkpoints[-1] if state.checkpoints else None
+        if self._checkpoints.usable(state.checkpoints) is not newest:
+            newest = None  # its file is gone, or was set aside
         if newest is not None and newest.position == state.position and newest.state == run.committed:
             self._pace.not_needed(run.clock())
             return

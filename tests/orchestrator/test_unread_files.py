@@ -30,7 +30,7 @@ def _checked(path: Path) -> bytes:
 
 
 OPENING: dict[str, Callable[[Path], object]] = {
-    "a checkpoint": lambda path: list(_read_parts(path)),
+    "a checkpoint": lambda path: list(_read_parts(path, 8)),
     "a program": lambda path: _checked_bytes(path, sha256(DATA).hex()),
     "a file that is checked as it is read": _checked,
     "a file that is checked first": lambda path: DigestStore(path.parent, "sha256").open(path.name),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,31 @@ async def test_a_moments_fault_of_the_disk_ends_no_session(
         view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
         assert len(failed) == 1
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _changed(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [_cut, _changed])
+@pytest.mark.parametrize("whole", [1, 0])
+async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
+    new_world: NewWorld, recorded: Recording, damage: Callable[[Path], None], whole: int
+) -> None:
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        session = await _sealed(world)
+        files = _files(world, session)
+        for path in files[whole:]:
+            damage(path)
+        await world["agent"].start()
+        view = await world.completed(session)
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        assert {path.stem for path in files[0].parent.glob("*.damaged")} == {path.stem for path in files[whole:]}
+        [restored] = [event for event in await world.events(session) if "'restored'" in event]
+        assert (files[0].stem in restored) is bool(whole), "the log says which one it was"
