@@ -200,7 +200,7 @@ class SessionRunner:
 
         self.channels = Channels(
             book, signing_key=signing_key, prover=prover, room=house.cpu, attest=attest,
-            share=lambda holder: house.keyring.share(state.id, state.manifest, holder), clock=house.clock,
+            share=lambda holder: house.keyring.share(state.id, state.manifest, holder), clock=house.clock, timer=house.timer,
         )  # fmt: skip
         settings = house.settings
         return Run(
@@ -229,7 +229,7 @@ class SessionRunner:
         manifest, made = run.state.manifest, run.state.checkpoints
         plan = plan_memory(run.program.manifest, manifest.training, manifest.accumulate is not None)
         cost_s = expected_cost(made[-1].seconds if made else None, plan.model.length + plan.optimiser.length)
-        pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock(), cost_s)
+        pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.timer(), cost_s)
         rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model(run.state.id))
         if (run.state.manifest.privacy or run.state.inherited) is not None and not run.state.checkpoints:
             # From here on the secret of the noise outlives the GPU's memory, and nothing is needed of a predecessor.
