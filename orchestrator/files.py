@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from shared.errors import NotFound, VerificationFailed
-from shared.service.data_dir import unwritable
+from shared.service.data_dir import unreadable, unwritable
 from shared.service.threads import aside
 
 PIECE = 1024 * 1024
@@ -78,6 +79,24 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """While `path` is read: a disk that fails is no verdict on what lies there. Raises: Unavailable: `disk-unusable`."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether `path` is a file. Raises: Unavailable: the disk does not say (`disk-unusable`)."""
+    with reading(path):
+        try:
+            return stat.S_ISREG(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+
 def sweep(folder: Path) -> None:
     """Remove what a killed process left half-written: uploads, and files that never got their name.
 
@@ -92,8 +111,8 @@ def sweep(folder: Path) -> None:
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """Hex digest of a whole file, read in pieces."""
-    with path.open("rb") as file:
+    """Hex digest of a whole file, read in pieces. Raises: Unavailable: as `reading`."""
+    with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
@@ -102,16 +121,21 @@ class CheckedFile:
 
     Args:
         head: the file's first bytes, where they were read before: these count, and not what the disk shows now.
+
+    Raises:
+        Unavailable: as `reading`; so do `read` and the end.
     """
 
     def __init__(self, path: Path, sha256: str, head: bytes = b"") -> None:
-        self._file = path.open("rb")
-        self._expected, self._hash = sha256, hashlib.sha256(head)
-        self._file.seek(len(head))
+        self._path, self._expected, self._hash = path, sha256, hashlib.sha256(head)
+        with reading(path):
+            self._file = path.open("rb")
+            self._file.seek(len(head))
 
     def read(self, count: int) -> bytes:
         """The next bytes: `count` of them unless the file ends, none at its end."""
-        data = self._file.read(count)
+        with reading(self._path):
+            data = self._file.read(count)
         self._hash.update(data)
         return data
 
@@ -186,9 +210,9 @@ class DigestStore:
         return path
 
     def find(self, digest: str) -> Path:
-        """The file, unverified: for whoever checks what it reads (`CheckedFile`). Raises: NotFound."""
+        """The file, unverified: for whoever checks what it reads (`CheckedFile`). Raises: NotFound. Unavailable: as `is_there`."""
         path = self.path(digest)
-        if not path.is_file():
+        if not is_there(path):
             raise NotFound(f"No stored file has the digest {digest}", code="file-not-found", remedy="Upload it first.")
         return path
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select, update
 
-from orchestrator.files import DigestStore
+from orchestrator.files import DigestStore, reading
 from orchestrator.parties import Parties, holders, require
 from orchestrator.sessions.submission import Known, weights_digest
 from orchestrator.tables import FILES, PROGRAMS
@@ -175,9 +175,10 @@ def _checked_bytes(path: Path, digest: str) -> bytes:
     """A file's content, read once: what was hashed is what is used, whatever lies there by then.
 
     Raises:
-        VerificationFailed: it has another SHA-256 (`stored-file-changed`).
+        VerificationFailed: it has another SHA-256 (`stored-file-changed`). Unavailable: the disk does not give it.
     """
-    data = path.read_bytes()
+    with reading(path):
+        data = path.read_bytes()
     if (got := sha256(data).hex()) != digest:
         raise VerificationFailed(
             "A stored file was changed on disk", code="stored-file-changed", expected=digest, got=got

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from orchestrator.files import PIECE, CheckedFile
+from orchestrator.files import PIECE, CheckedFile, reading
 from shared.canonical import json_value
 from shared.claims.layout import Placed, RegionPlan, region_digest
 from shared.claims.records import ITEM_BYTES, SAFETENSORS
@@ -82,7 +83,7 @@ class WeightsMap:
         starts = {(placed.offset, placed.size_bytes): start for placed, start in self.tensors}
         plan = RegionPlan(tuple(placed for placed, _ in self.tensors), 0)
         # Read, not mapped: the platform may cut the file short at any moment, and a mapping's fault would end the process.
-        with self.path.open("rb") as file:
+        with reading(self.path), self.path.open("rb") as file:
             return region_digest(plan, lambda offset, length: read_at(file, starts[offset, length], length)).hex()
 
 
@@ -135,8 +136,8 @@ def map_weights(path: Path, sha256: str, plan: RegionPlan) -> WeightsMap:
 
 def _header(path: Path) -> tuple[bytes, dict[str, Any], int]:
     """The first bytes (length and JSON), the JSON's object, and the file's size."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         prefix = file.read(8)
         length = int.from_bytes(prefix, "little")
         if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):

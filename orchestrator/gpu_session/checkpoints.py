@@ -2,27 +2,29 @@
 
 File: magic ‖ parts; part = CBOR header length (u32 LE) ‖ CBOR [offset, length, [chunk lengths]] ‖ chunks. Only the GPU can open a chunk (it
 alone and the orchestrator know the key), and it verifies both digests at the end, so the format needs no checksum. Two are kept,
-and the one whose model is to be released.
+and the one whose model is to be released. One that is damaged is set aside under another name, for whoever wants to know why.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.files import large_file
+from orchestrator.files import is_there, large_file, reading
 from orchestrator.gpu_session.bulk import BATCH_BYTES
-from orchestrator.gpu_session.life import GpuLife
+from orchestrator.gpu_session.life import CommandRefused, GpuLife
 from orchestrator.gpu_session.placement import model_state
 from orchestrator.sessions.remembered import Checkpoint, ModelState
 from shared.canonical import cbor_bytes, cbor_value
 from shared.crypto.schedule import checkpoint_key
 from shared.crypto.secret import Secret
 from shared.errors import BadRequest, VerificationFailed
+from shared.service.data_dir import unwritable
+from shared.service.logging import get_logger
 from shared.wire.gpu import Checkpoint as CheckpointCommand
 from shared.wire.gpu import Restore
 from shared.wire.gpu_answers import CheckpointPart, Committed
@@ -30,6 +32,10 @@ from shared.wire.gpu_answers import CheckpointPart, Committed
 MAGIC = b"GPUT-CHECKPOINT-1\n"
 KEPT = 2
 MAX_HEADER = 1 << 20
+SET_ASIDE = ".damaged"
+_REFUSED = ("tag-mismatch", "checkpoint-misaligned", "checkpoint-mixed", "bulk-mismatch")
+"""By which codes the GPU says that chunks are not those that it sealed, or not as they were."""
+_log = get_logger("orchestrator.checkpoints")
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,28 @@ class Checkpoints:
         """Give a checkpoint back to the GPU, which verifies it; answers what it holds then.
 
         Raises:
-            VerificationFailed: the GPU ended in another state than the journal names. CommandRefused: a chunk was tampered with.
+            VerificationFailed: `checkpoint-damaged`: the file is not whole, or a chunk was tampered with; `checkpoint-gone`;
+                `checkpoint-mismatch`: the GPU ended in another state than the journal names. CommandRefused, Unavailable.
         """
         return await restore_file(life, self._path(checkpoint.name), self._key(checkpoint.name), checkpoint)
 
     def usable(self, kept: list[Checkpoint]) -> Checkpoint | None:
-        """The newest checkpoint of the journal whose file is there."""
-        return next((c for c in reversed(kept) if self._path(c.name).is_file()), None)
+        """The newest checkpoint of the journal whose file is there. Raises: Unavailable: the disk does not say."""
+        return next((c for c in reversed(kept) if is_there(self._path(c.name))), None)
+
+    def set_aside(self, name: str) -> None:
+        """A checkpoint that is damaged is not there any more, in this life or a later one; its file stays beside the others.
+
+        Raises:
+            Unavailable: the folder cannot be written.
+        """
+        path = self._path(name)
+        try:
+            path.rename(path.with_suffix(SET_ASIDE))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unwritable(path, error) from error
 
     def prune(self, kept: list[Checkpoint], best: Checkpoint | None = None) -> None:
         """Remove files that the journal does not count on any more. Only older ones than it names: of a newer one, which another
@@ -91,9 +112,13 @@ class Checkpoints:
         names = {f"{checkpoint.name}.sealed" for checkpoint in (*kept[-KEPT:], *([best] if best is not None else []))}
         try:
             newest = self._path(kept[-1].name).stat().st_mtime_ns
+            found = list(self._folder.iterdir())
         except (FileNotFoundError, IndexError):
             return
-        for path in self._folder.iterdir():
+        except OSError as error:
+            _not_removed(self._folder, error)
+            return
+        for path in found:
             if path.suffix == ".sealed" and path.name not in names and not path.name.startswith("."):
                 _remove_older(path, newest)
 
@@ -102,29 +127,51 @@ async def restore_file(life: GpuLife, path: Path, key: bytes, checkpoint: Checkp
     """Give the GPU the checkpoint in a file. Raises: as `Checkpoints.restore`."""
     _require_there(path, checkpoint.name)
     committed = None
-    for offset, length, chunks in _read_parts(path):
-        last = offset + length >= checkpoint.total
+    for offset, length, chunks in _read_parts(path, checkpoint.total):
+        last = offset + length == checkpoint.total
         command = Restore(
             key=key, name=checkpoint.name, offset=offset, length=length, records=len(chunks), last=last,
             model=checkpoint.state.model if last else None, optimiser=checkpoint.state.optimiser if last else None,
         )  # fmt: skip
-        answer = await life.batch([command], chunks)
+        with _refusal_is_damage(path):
+            answer = await life.batch([command], chunks)
         committed = answer.answer(0, Committed) if last else None
-    if committed is None or (committed.model, committed.step) != (checkpoint.state.model, checkpoint.state.step):
+    if committed is None:
+        raise _damaged(path)
+    if (committed.model, committed.step) != (checkpoint.state.model, checkpoint.state.step):
         raise VerificationFailed(f"Checkpoint {checkpoint.name} did not restore what it promised", code="checkpoint-mismatch",
-                                 expected=checkpoint.state.model, got=committed.model if committed else "nothing")  # fmt: skip
+                                 expected=checkpoint.state.model, got=committed.model)  # fmt: skip
     return model_state(committed, checkpoint.state.validation)
 
 
+@contextmanager
+def _refusal_is_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except CommandRefused as error:
+        if error.code in _REFUSED:
+            raise _damaged(path) from error
+        raise
+
+
 def _require_there(path: Path, name: str) -> None:
-    if not path.is_file():
+    if not is_there(path):
         raise VerificationFailed(f"Checkpoint {name} is gone from the data folder", code="checkpoint-gone")
 
 
 def _remove_older(path: Path, than_ns: int) -> None:
-    with suppress(FileNotFoundError):
+    try:
         if path.stat().st_mtime_ns < than_ns:
             path.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _not_removed(path, error)
+
+
+def _not_removed(path: Path, error: OSError) -> None:
+    """What is only in the way costs room, and no session."""
+    _log.warning("not removed", path=str(path), error=error.strerror or str(error))
 
 
 def _check_part(part: CheckpointPart, first: CheckpointPart, offset: int) -> None:
@@ -145,9 +192,14 @@ def _write_part(file: BinaryIO, part: CheckpointPart, chunks: list[bytes]) -> No
         file.write(chunk)
 
 
-def _read_parts(path: Path) -> Iterator[tuple[int, int, list[bytes]]]:
-    """Offset and length of each part, and its chunks. Raises: VerificationFailed: `checkpoint-damaged`."""
-    with path.open("rb") as file:
+def _read_parts(path: Path, total: int) -> Iterator[tuple[int, int, list[bytes]]]:
+    """Offset and length of each part, and its chunks: one part behind the other, up to `total` at most.
+
+    Raises:
+        VerificationFailed: `checkpoint-damaged`. Unavailable: the disk does not give them.
+    """
+    at = 0
+    with reading(path), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC:
             raise _damaged(path)
@@ -156,9 +208,11 @@ def _read_parts(path: Path) -> Iterator[tuple[int, int, list[bytes]]]:
             if len(raw) != 4 or length > min(MAX_HEADER, size):
                 raise _damaged(path)
             offset, covered, lengths = _header(file.read(length), path)
-            if offset < 0 or covered < 1 or not lengths or not all(0 <= n <= size for n in lengths):
+            fits = offset == at and 1 <= covered <= total - at
+            if not fits or not lengths or min(lengths) < 0 or sum(lengths) > size - file.tell():
                 raise _damaged(path)
             yield offset, covered, [file.read(n) for n in lengths]
+            at += covered
 
 
 def _header(data: bytes, path: Path) -> tuple[int, int, list[int]]:

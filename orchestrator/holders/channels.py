@@ -48,6 +48,8 @@ nobody's way but its own."""
 _log = get_logger("orchestrator.channels")
 Share = Callable[[str], Secret | None]
 """Holder -> its share of the session's key; None where the session has no such key."""
+Timer = Callable[[], float]
+"""Seconds that only go forward, from whenever: for how long something has been, where a clock may be put back."""
 Attest = Callable[[bytes, bytes], Awaitable[GpuEvidence]]
 """(challenge, session signing key) -> fresh GPU evidence, asked inside the SPDM session."""
 
@@ -89,10 +91,11 @@ class Channels:
     """The channels of one life of one session."""
 
     def __init__(
-        self, book: Book, *, signing_key: PartyKey, prover: Prover, room: CpuRoom, attest: Attest, share: Share, clock: Clock
+        self, book: Book, *, signing_key: PartyKey, prover: Prover, room: CpuRoom, attest: Attest, share: Share, clock: Clock,
+        timer: Timer,
     ) -> None:  # fmt: skip
         self._book, self.signing_key, self._prover = book, signing_key, prover
-        self._room, self._attest, self._share, self._clock = room, attest, share, clock
+        self._room, self._attest, self._share, self._clock, self._timer = room, attest, share, clock, timer
         self._pending: dict[str, Pending] = {}
         self._open: dict[str, Channel] = {}
         self._asked: dict[str, float] = {}
@@ -102,7 +105,7 @@ class Channels:
 
         A second call to a holder that is just opening one would close what it opens, for ever.
         """
-        now, last = self._clock(), self._asked.get(holder)
+        now, last = self._timer(), self._asked.get(holder)
         if last is not None and now - last < again_after_s:
             return False
         self._asked[holder] = now
@@ -124,7 +127,7 @@ class Channels:
         """
         self._entry(holder)
         now = self._clock()
-        self._asked[holder] = now
+        self._asked[holder] = self._timer()
         gpu = await self._attest(bytes.fromhex(request.nonce), self.signing_key.public)
         ours = await self._prover.prove(holder, request.nonce, gpu)
         self._prune(holder)

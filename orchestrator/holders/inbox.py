@@ -1,7 +1,8 @@
 """What waits for each holder, over its standing long-poll. Knows no HTTP and no storage: it is volatile, and says so.
 
-Sequence numbers start at the clock's microseconds, so they grow over restarts. A holder that asks from before this process's start,
-or from before what is still kept, gets what still matters again from `standing`; receipts it missed it fetches from the log.
+Sequence numbers start at the clock's microseconds, so they grow over restarts, but where the clock was put back or another machine's is
+behind. A holder that asks from before this process's start, from before what is still kept, or from beyond all that was said here, gets
+what still matters again from `standing`; receipts it missed it fetches from the log.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Inboxes:
         """Everything after `after`; waits up to `wait_s` seconds for the first item."""
         self.last_seen[holder] = self._clock()
         box = self._box(holder)
-        if after < box.floor:
+        if not box.floor <= after <= self._seq:
             after = self._seq
             stands = await standing(holder)
             # What was posted while we looked may be part of what stands, or not. An offer never is, and it is taken back when it does not

@@ -22,11 +22,14 @@ from orchestrator.visits.run import Run
 from orchestrator.visits.tour import settle_tour
 from orchestrator.visits.training import Verdict, held_out_loss
 from orchestrator.visits.ways import way
-from shared.errors import VerificationFailed
+from shared.errors import Conflict, VerificationFailed
 from shared.names import TrainingPhase
 from shared.protocol.session import SessionFact
-from shared.wire.gpu import CloseVisit
+from shared.service.logging import get_logger
+from shared.wire.gpu import CloseVisit, EndSession
 from shared.wire.gpu_answers import Committed, Measured, Statement
+
+_log = get_logger("runner")
 
 
 async def first_placement(run: Run, placer: Placer, inherit: Fill | None) -> None:
@@ -45,7 +48,8 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints, inherit: F
     """The GPU was wiped: abandon the open visit as lost, fill the GPU from the newest checkpoint, and repeat the visits since.
 
     Raises:
-        VerificationFailed: the checkpoint was tampered with, or restored something else; `noise-secret-lost`: it is gone, and the noise.
+        VerificationFailed: the checkpoint restored something else; `noise-secret-lost`: it is gone, and the noise.
+        Conflict: `checkpoint-damaged`: it is set aside, and the next life takes the one before it.
     """
     _abandon(run, run.state.ahead, lost=True)
     _abandon(run, run.state.current, lost=True)
@@ -63,7 +67,7 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints, inherit: F
             _same_model(placed.model, run.state.initial)
             model = replace(placed.model, validation=run.state.initial.validation)
     else:
-        placed = await placer.place(lambda: checkpoints.restore(run.life, kept))
+        placed = await placer.place(lambda: _put_back(run, checkpoints, kept))
         position, model = kept.position, placed.model
     leaf = _restored_leaf(run, kept, position)
     run.book.stage(new_fact(SessionFact.PLACED, placement=asdict(placed.placement), model=None))
@@ -75,6 +79,27 @@ async def restore(run: Run, placer: Placer, checkpoints: Checkpoints, inherit: F
         leaf.row,
     )  # fmt: skip
     await run.commit()
+
+
+async def _put_back(run: Run, checkpoints: Checkpoints, kept: Checkpoint) -> ModelState:
+    """The checkpoint is in the GPU. One that is damaged is set aside, and the GPU wiped of what it had of it. That gives nobody a choice
+    that he had not: who can damage a file can take it away as well, and the leaf of the log says which one was restored.
+
+    Raises:
+        As `restore`.
+    """
+    try:
+        return await checkpoints.restore(run.life, kept)
+    except VerificationFailed as error:
+        if error.code != "checkpoint-damaged":
+            raise
+        checkpoints.set_aside(kept.name)
+        _log.error("a damaged checkpoint was set aside", session=run.state.id, detail=error.detail)
+        await run.life.batch([EndSession()])
+        raise Conflict(
+            f"{error.detail} and was set aside; the session goes on from the one before it, or its first model",
+            code=error.code,
+        ) from error
 
 
 def _restored_leaf(run: Run, kept: Checkpoint | None, position: int) -> NewLeaf:

@@ -41,7 +41,7 @@ class Rounds:
     ) -> None:
         self._run, self._wishes, self._heads, self._checkpoints = run, wishes, heads, checkpoints
         self._pace, self._model = pace, model
-        run.interrupted = lambda: wishes.any or pace.due(run.clock(), self._just_trained)
+        run.interrupted = lambda: wishes.any or pace.due(run.timer(), self._just_trained)
 
     async def travel(self) -> None:
         """Visit after visit until the itinerary is done or somebody wishes otherwise.
@@ -126,7 +126,7 @@ class Rounds:
         wait = RETRY_WAITS_S[min(state.blamed, len(RETRY_WAITS_S) - 1)]
         if wait:
             await self._wait(f"{stop.holder} (attempt {state.attempts + 1}; {state.setback})", wait)
-        deadline = run.clock() + state.manifest.lease_s
+        deadline = run.timer() + state.manifest.lease_s
         while not self._wishes.any and stop.holder in state.active:
             await self._heads.check(run.book)
             run.life.require_whole()
@@ -135,7 +135,7 @@ class Rounds:
                 return channel
             if run.channels.ask(stop.holder, state.manifest.lease_s):
                 run.inboxes.post(stop.holder, kind="channel_wanted", session=state.id)
-            left = deadline - run.clock()
+            left = deadline - run.timer()
             if left <= 0 and state.may_skip(stop.holder):
                 await self._skip(stop, f"{stop.holder} opened no channel", blame=True)
                 return None
@@ -165,7 +165,7 @@ class Rounds:
         self._pace.trained(self._just_trained)
         # Not while records wait to be trained on: their stops lie behind us, and what they change does not.
         # Nor while the next holder has the GPU already.
-        if not self._run.state.gathered and not self._run.gone and self._pace.due(self._run.clock()):
+        if not self._run.state.gathered and not self._run.gone and self._pace.due(self._run.timer()):
             await self.checkpoint()
 
     async def checkpoint(self) -> None:
@@ -173,8 +173,10 @@ class Rounds:
         run, state = self._run, self._run.state
         await run.commit()
         newest = state.checkpoints[-1] if state.checkpoints else None
+        if self._checkpoints.usable(state.checkpoints) is not newest:
+            newest = None  # its file is gone, or was set aside
         if newest is not None and newest.position == state.position and newest.state == run.committed:
-            self._pace.not_needed(run.clock())
+            self._pace.not_needed(run.timer())
             return
         began = run.timer()
         sealed = await self._checkpoints.write(run.life, new_checkpoint_name(run.entropy), run.committed.validation)
@@ -188,7 +190,7 @@ class Rounds:
         )  # fmt: skip
         await run.book.record(fact)
         self._checkpoints.prune(state.checkpoints, state.best)
-        self._pace.made(run.clock(), cost_s)
+        self._pace.made(run.timer(), cost_s)
 
     async def leave_for_successor(self) -> None:
         """The session is about to end: seal what it leaves, if its holders agreed that another may go on with it without some of them. A

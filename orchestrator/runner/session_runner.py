@@ -18,24 +18,22 @@ from orchestrator.runner.heads import Heads
 from orchestrator.runner.house import House
 from orchestrator.runner.pace import CheckpointPace, expected_cost
 from orchestrator.runner.patience import Patience
+from orchestrator.runner.pausing import stand_still
 from orchestrator.runner.recovery import first_placement, restore, resume
 from orchestrator.runner.rounds import Rounds
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.facts import new_fact
-from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.facts import failed, new_fact
+from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.succession import ROLLED_BACK
-from orchestrator.sessions.views import paused_until
 from orchestrator.visits.abandon import forsake_open
 from orchestrator.visits.run import Run
 from shared.canonical.zeros import zeros_digest
 from shared.claims.layout import plan_memory
-from shared.claims.succession import may_have_successor
 from shared.crypto.signing import PartyKey
-from shared.errors import Conflict, GputError
+from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
-from shared.service.journal import NewFact
 from shared.service.logging import get_logger
 from shared.wire.gpu import EndSession
 from shared.wire.visit import GpuEvidence, Signed
@@ -43,21 +41,8 @@ from shared.wire.visit import GpuEvidence, Signed
 _log = get_logger("runner")
 STOP_S = 8.0
 """For the visit that trains and for a checkpoint; what stops services allows ten seconds and more. Then the last checkpoint has to do."""
-LOOK_S = 3600.0
-"""A paused session looks at the clock so often at least, however it was set meanwhile."""
-
-
-def _pause_over(state: SessionState, limit_s: float) -> Conflict:
-    goes_on = f"Go on from its sealed checkpoint in a session of its own: `gput session succeed {state.id}`."
-    none_does = "Submit a new session; none can go on with the model of this one, as its manifest says."
-    return Conflict(
-        f"It was not resumed within the {limit_s:g} s that a session may stay paused here (pause_limit_s)", code="pause-limit",
-        remedy=goes_on if may_have_successor(state.manifest) else none_does,
-    )  # fmt: skip
-
-
-def _failed(error: GputError) -> NewFact:
-    return new_fact(SessionFact.FAILED, code=error.code, detail=error.detail, remedy=error.remedy)
+AWAY_S = 2.0
+"""How often a database that cannot be read is tried again, while no life stands."""
 
 
 class SessionRunner:
@@ -77,6 +62,7 @@ class SessionRunner:
         """Until the session ends or the process stops."""
         patience = Patience()
         while not self.wishes.stop and not self.book.state.ended:
+            tried = self._idle_wish
             try:
                 await self._step()
             except GputError as error:
@@ -85,7 +71,7 @@ class SessionRunner:
                     await self._fail(error)
                     return
                 _log.warning("life broke", session=self.book.state.id, code=error.code, detail=error.detail)
-                await self._wait(error, wait_s)
+                await self._wait(error, wait_s, tried)
             except Exception as error:
                 _log.exception("a bug ended the session", session=self.book.state.id, exc_info=error)
                 await self._fail(GputError(f"internal fault ({type(error).__name__}); see the log"))
@@ -112,17 +98,44 @@ class SessionRunner:
             await book.record(new_fact(SessionFact.STARTED, gpu=book.state.gpu))
         return await self.heads.collect(book, self._house.inboxes, self.wishes)
 
-    async def _wait(self, error: GputError, seconds: float) -> None:
-        """Not shortened by what others say meanwhile: whoever repeats a word could use up the session's lives with it."""
-        self.trouble = error
-        self.wishes.waiting_for = [f"{error.code}: {error.advice}"]
-        self.book.announce()
+    @property
+    def _idle_wish(self) -> bool:
+        """Whether somebody wishes what needs no life. After the heads a pause is none of it: it promises a checkpoint."""
+        return self.wishes.cancel or self.wishes.stop or (self.wishes.pause and not self.heads.confirmed)
+
+    async def _wait(self, error: GputError, seconds: float, tried: bool) -> None:
+        """Until the next life may be tried, over a fresh book. While the database cannot be read no other runner would do better, and
+        would ask the holders for their heads once more.
+
+        Not shortened by what others say meanwhile: whoever repeats a word could use up the session's lives with it. Nor by a wish that
+        only a life fulfils; nor, where one that needs none was `tried` in vain, by that.
+        """
+        while True:
+            self.trouble = error
+            self.wishes.waiting_for = [f"{error.code}: {error.advice}"]
+            self.book.announce()
+            await self._sit_out(seconds, tried)
+            try:
+                self.book = await self._house.catalogue.reopen(self.book.state.id)
+            except KeyAway:
+                raise  # who asks its holders for their shares takes it up again
+            except Unavailable as away:
+                if self.wishes.stop:
+                    return
+                self._drop_life()  # this may take long, and nobody is to open a channel to it
+                _log.warning("session cannot be read", session=self.book.state.id, code=away.code, detail=away.detail)
+                error, seconds, tried = away, AWAY_S, True
+            else:
+                self.wishes.recall(self.book.state)
+                return
+
+    async def _sit_out(self, seconds: float, tried: bool) -> None:
         changes, timer = self.book.changes, self._house.timer
         until = timer() + seconds
-        while not self.wishes.any and (left := until - timer()) > 0:
+        while (left := until - timer()) > 0:
+            if self.wishes.stop or (self._idle_wish and not tried):
+                return
             await changes.wait(changes.version, left)
-        self.book = await self._house.catalogue.reopen(self.book.state.id)
-        self.wishes.recall(self.book.state)
 
     def _drop_life(self) -> None:
         run, self.run, self.channels = self.run, None, None
@@ -140,7 +153,7 @@ class SessionRunner:
         if not self.book.state.ended:
             if error.code not in ROLLED_BACK:  # that log is not the session's: it gets no leaf more
                 forsake_open(self.book, "its session failed")
-            await self.book.record(_failed(error))
+            await self.book.record(failed(error))
         await self._empty_gpu()
 
     async def _empty_gpu(self) -> None:
@@ -187,7 +200,7 @@ class SessionRunner:
 
         self.channels = Channels(
             book, signing_key=signing_key, prover=prover, room=house.cpu, attest=attest,
-            share=lambda holder: house.keyring.share(state.id, state.manifest, holder), clock=house.clock,
+            share=lambda holder: house.keyring.share(state.id, state.manifest, holder), clock=house.clock, timer=house.timer,
         )  # fmt: skip
         settings = house.settings
         return Run(
@@ -216,7 +229,7 @@ class SessionRunner:
         manifest, made = run.state.manifest, run.state.checkpoints
         plan = plan_memory(run.program.manifest, manifest.training, manifest.accumulate is not None)
         cost_s = expected_cost(made[-1].seconds if made else None, plan.model.length + plan.optimiser.length)
-        pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.clock(), cost_s)
+        pace = CheckpointPace(settings.checkpoint_interval_s, settings.checkpoint_share, run.timer(), cost_s)
         rounds = Rounds(run, wishes, self.heads, checkpoints, pace, house.model(run.state.id))
         if (run.state.manifest.privacy or run.state.inherited) is not None and not run.state.checkpoints:
             # From here on the secret of the noise outlives the GPU's memory, and nothing is needed of a predecessor.
@@ -254,22 +267,7 @@ class SessionRunner:
         await self.book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=self.wishes.by))
 
     async def _paused(self) -> None:
-        """Until its owner says otherwise, or the pause has lasted as long as it may: then the session ends and others have the GPU."""
-        book, limit_s = self.book, self._house.settings.pause_limit_s
-        while book.state.phase is SessionPhase.PAUSED and not (self.wishes.cancel or self.wishes.stop):
-            seen = book.changes.version
-            book.require_open()
-            # The journal's time: a restart neither forgets the pause nor begins it anew.
-            until = paused_until(book.state.paused_at, limit_s)
-            left = LOOK_S if until is None else until - self._house.clock()
-            if left <= 0:
-                # Looked at and staged in one go: a resume comes before it, or is told that the session has ended.
-                over = _pause_over(book.state, limit_s)
-                forsake_open(book, "its session failed")
-                await book.record(_failed(over))
-                _log.warning("session failed", session=book.state.id, code=over.code, detail=over.detail)
-                return
-            await book.changes.wait(seen, min(left, LOOK_S))
+        await stand_still(self.book, self.wishes, self._house.settings.pause_limit_s, self._house.clock)
 
     # ------------------------------------------------------------ words from outside
 

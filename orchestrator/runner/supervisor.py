@@ -1,4 +1,5 @@
-"""Which session runs on which GPU: one lease a GPU, first agreed first served. Knows no visit.
+"""Which session runs on which GPU: one lease a GPU, and of those that wait for it, agreed, the one submitted first. Knows
+no visit.
 
 A paused session keeps its lease, since its model is in the GPU, until it is resumed or has been paused for as long as it may be; its
 runner sees to that.
@@ -16,6 +17,7 @@ from orchestrator.runner.recoveries import Recoveries
 from orchestrator.runner.session_runner import SessionRunner
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
+from orchestrator.visits.abandon import forsake_open
 from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
@@ -222,6 +224,7 @@ class Supervisor:
             runner.wishes.wish("cancel", by)
             runner.recall_current("the owner cancelled the session")
             return
+        forsake_open(book, "its session was cancelled")  # what its last life left open, where none came after it
         await book.record(new_fact(SessionFact.CANCELLED, Role.OWNER, party=by))
         self._ended(book)
         await self.look()

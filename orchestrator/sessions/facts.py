@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.errors import GputError
 from shared.names import Role
 from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
@@ -46,6 +47,11 @@ VOCABULARY = Vocabulary(
 def new_fact(fact: TableFact, by: Role = Role.ORCHESTRATOR, **body: Any) -> NewFact:
     """A fact to be appended; `body` is JSON and holds no secret and no byte of anybody's record."""
     return NewFact(kind_of(fact), {"by": by.value, **body})
+
+
+def failed(error: GputError) -> NewFact:
+    """The session's end, by what a person reads of it."""
+    return new_fact(SessionFact.FAILED, code=error.code, detail=error.detail, remedy=error.remedy)
 
 
 def claim(life: int, boot_counter: int) -> NewFact:

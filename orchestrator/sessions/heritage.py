@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from orchestrator.files import is_there
 from orchestrator.gpu_session.checkpoints import restore_file
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.gpu_session.placement import Fill
@@ -97,7 +98,7 @@ class Heritage:
         """
         with legible(state.id):
             size = await self._store.read(lambda connection: _signed_size(connection, state)) if state.ended else 0
-        return at_rest(state, size, lambda checkpoint: self.file(state.id, checkpoint).is_file())
+        return at_rest(state, size, lambda checkpoint: is_there(self.file(state.id, checkpoint)))
 
     async def taken(self, manifest: Manifest, owner: str, owner_key: str, open_book: Open) -> Inheritance | None:
         """What a session under this manifest begins with; None where it has no predecessor.

@@ -25,5 +25,5 @@ def require_again(run: Run, visits: Sequence[VisitState], error: GputError) -> N
         return
     raise WorkFailed(
         f"Visit {visits[-1].index} lost its work in the GPU {lost} times: {error.detail}", code="work-lost",
-        remedy="Look for the cause in the GPU agent's log; the last committed model is in the session's newest checkpoint.",
+        remedy="Look for the cause in the GPU agent's log; what goes on goes on from the session's newest checkpoint, if it has one.",
     )  # fmt: skip

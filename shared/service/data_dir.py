@@ -79,6 +79,14 @@ def unwritable(path: Path, error: OSError) -> Unavailable:
     )
 
 
+def unreadable(path: Path, error: OSError) -> Unavailable:
+    """What an `OSError` of reading `path` means: code `disk-unusable`. It says nothing of what lies there: the same file may be whole."""
+    return Unavailable(
+        f"{path} cannot be read: {error.strerror or error}", code="disk-unusable",
+        remedy="Check its volume, and the file's owner and rights; what needs it is tried again by itself.",
+    )  # fmt: skip
+
+
 class Room:
     """Whether `folder` has room, for readiness. However many ask there is one look under way: on a volume that hangs each would keep a
     thread, until the service had none left."""

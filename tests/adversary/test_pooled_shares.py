@@ -90,7 +90,9 @@ def recorded_visits(world: World, kept: list[tuple[Grant, VisitKey]]) -> list[Vi
 def opened_checkpoint(world: World, session: str, name: str, secret: Secret) -> bytes:
     """Model and optimiser state, as the newest checkpoint on disk holds them."""
     key, found = Secret(schedule.checkpoint_key(secret.reveal(), name)), b""
-    parts = list(_read_parts(world.folder / "orchestrator" / "sessions" / session / "checkpoints" / f"{name}.sealed"))
+    parts = list(
+        _read_parts(world.folder / "orchestrator" / "sessions" / session / "checkpoints" / f"{name}.sealed", 1 << 62)
+    )
     total = sum(length for _, length, _ in parts)
     for chunk in (chunk for _, _, chunks in parts for chunk in chunks):
         start = len(found)

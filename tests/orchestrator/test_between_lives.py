@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from orchestrator.holders.inbox import Inboxes
-from orchestrator.runner.session_runner import SessionRunner, _pause_over
+from orchestrator.runner.pausing import pause_over
+from orchestrator.runner.session_runner import AWAY_S, SessionRunner
 from orchestrator.runner.wishes import Wishes
+from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.state import SessionState
-from shared.errors import Unavailable
+from shared.errors import GputError, Unavailable
 from shared.service.changes import Changes, Stopping
 from tests.orchestrator.orchestrator_samples import SESSION, manifest
 
@@ -21,48 +23,94 @@ WAIT_S = 0.2
 OTHER = "s_bbbbbbbbbbbbbbbb"
 
 
-async def _wait(changes: Changes, wishes: Wishes) -> float:
-    """Seconds that the wait between two lives took."""
-    state = SimpleNamespace(id="s_1", pause_asked=False, cancel_asked=False, asked_by="")
-    book = SimpleNamespace(state=state, changes=changes, announce=changes.notify)
+class Waiting:
+    """A runner between two lives, over a clock of its own: whoever waits for the time waits so many turns of the loop."""
 
-    async def reopen(session: str) -> Any:
-        return book
+    def __init__(self, *, confirmed: bool = True, read: Sequence[GputError | None] = ()) -> None:
+        self.changes, self.now, self.reads = Changes(), 0.0, 0
+        self.wishes = Wishes(self.changes)
+        state = SimpleNamespace(id="s_1", pause_asked=False, cancel_asked=False, asked_by="")
+        self._book = SimpleNamespace(state=state, changes=self, announce=self.changes.notify)
+        self._read = list(read)
+        self.runner = cast(Any, object.__new__(SessionRunner))
+        catalogue = SimpleNamespace(reopen=self._reopen)
+        self.runner._house = SimpleNamespace(timer=lambda: self.now, catalogue=catalogue)
+        self.runner.book, self.runner.wishes, self.runner.run = self._book, self.wishes, None
+        self.heads = self.runner.heads = SimpleNamespace(confirmed=confirmed)
 
-    runner = cast(Any, object.__new__(SessionRunner))
-    runner._house, runner.book, runner.wishes = (
-        SimpleNamespace(timer=time.monotonic, catalogue=SimpleNamespace(reopen=reopen)),
-        book,
-        wishes,
-    )
-    began = time.monotonic()
-    await runner._wait(Unavailable("away"), WAIT_S)
-    return time.monotonic() - began
+    @property
+    def version(self) -> int:
+        return self.changes.version
+
+    async def wait(self, seen: int, timeout_s: float) -> None:
+        """A tenth of a second goes by, as if somebody had said something."""
+        await asyncio.sleep(0)
+        self.now += min(timeout_s, 0.1)
+
+    async def _reopen(self, session: str) -> Any:
+        self.reads += 1
+        if self._read and (error := self._read.pop(0)) is not None:
+            raise error
+        return self._book
+
+    async def over(self, seconds: float = WAIT_S, *, tried: bool = False) -> float:
+        """Seconds that the wait between two lives took."""
+        await self.runner._wait(Unavailable("away"), seconds, tried)
+        return self.now
 
 
 async def test_who_repeats_a_word_shortens_no_wait() -> None:
     """Else whoever is enrolled could use up the session's tries while the GPU is away."""
-    changes = Changes()
-
-    async def repeat() -> None:
-        while True:
-            changes.notify()
-            await asyncio.sleep(0.001)
-
-    talking = asyncio.create_task(repeat())
-    try:
-        assert await _wait(changes, Wishes(changes)) >= WAIT_S
-    finally:
-        talking.cancel()
+    assert await Waiting().over() == pytest.approx(WAIT_S)
 
 
-async def test_an_owners_wish_ends_the_wait() -> None:
-    changes = Changes()
-    wishes = Wishes(changes)
-    asyncio.get_running_loop().call_soon(wishes.wish, "cancel", "alice")
-    async with asyncio.timeout(10):
-        await asyncio.gather(*[_wait(changes, wishes)])
-    assert wishes.cancel
+@pytest.mark.parametrize("wish", ["cancel", "stop"])
+async def test_an_owners_wish_ends_the_wait(wish: str) -> None:
+    waiting = Waiting()
+    asyncio.get_running_loop().call_soon(waiting.wishes.wish, wish, "alice")
+    assert await waiting.over() < WAIT_S
+
+
+async def test_a_pause_shortens_no_wait() -> None:
+    """It promises a checkpoint, for which a life is needed: lives tried without a wait would soon be too many for the session."""
+    waiting = Waiting()
+    asyncio.get_running_loop().call_soon(waiting.wishes.wish, "pause", "alice")
+    assert await waiting.over() == pytest.approx(WAIT_S)
+
+
+async def test_a_pause_before_the_heads_needs_no_life_and_ends_the_wait() -> None:
+    waiting = Waiting(confirmed=False)
+    asyncio.get_running_loop().call_soon(waiting.wishes.wish, "pause", "alice")
+    assert await waiting.over() < WAIT_S
+
+
+@pytest.mark.parametrize("wish", ["cancel", "pause"])
+async def test_a_wish_that_was_tried_in_vain_shortens_no_wait(wish: str) -> None:
+    """The database takes nothing: to try again at once would only fill the log."""
+    waiting = Waiting(confirmed=False)
+    waiting.wishes.wish(wish, "alice")
+    assert await waiting.over(tried=True) == pytest.approx(WAIT_S)
+
+
+async def test_a_database_that_cannot_be_read_for_a_while_costs_no_confirmed_heads() -> None:
+    gone = Unavailable("away", code="database-unreachable")
+    waiting = Waiting(read=[gone, gone])
+    heads = waiting.heads
+    assert await waiting.over() == pytest.approx(WAIT_S + 2 * AWAY_S)
+    assert (waiting.reads, waiting.runner.trouble.code) == (3, "database-unreachable")
+    assert waiting.runner.heads is heads
+
+
+async def test_a_stop_does_not_wait_for_the_database() -> None:
+    waiting = Waiting(read=[Unavailable("away")] * 9)
+    waiting.wishes.wish("stop", "")
+    assert await waiting.over() == 0.0
+    assert waiting.reads == 1
+
+
+async def test_a_key_that_is_away_is_somebody_elses_to_fetch() -> None:
+    with pytest.raises(KeyAway):
+        await Waiting(read=[KeyAway("another CVM's")]).over()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +118,7 @@ async def test_an_owners_wish_ends_the_wait() -> None:
 )
 def test_a_pause_that_ran_out_names_only_a_way_that_is_open(changes: dict[str, Any], goes_on: bool) -> None:
     state = SessionState("s_1", manifest().model_copy(update=changes), "alice", "gpu-0")
-    over = _pause_over(state, 5.0)
+    over = pause_over(state, 5.0)
     assert ("gput session succeed s_1" in (over.remedy or "")) is goes_on
 
 

@@ -21,7 +21,7 @@ class Told:
     """The orchestrator's own evidence, and a clock that tests turn."""
 
     def __init__(self) -> None:
-        self.at, self.offers = 1000.0, 0
+        self.at, self.since, self.offers = 1000.0, 0.0, 0
 
     async def prove(self, holder: str, nonce: str, gpu: GpuEvidence) -> Proof:
         self.offers += 1
@@ -39,6 +39,7 @@ def opened(told: Told) -> Channels:
     room = SimpleNamespace(roots=None, reference=None, allow_emulated=True, snp=None, keeper=keeper)
     parts: Any = {
         "signing_key": key(5), "prover": told, "attest": told.attest, "share": None, "clock": lambda: told.at, "room": room,
+        "timer": lambda: told.since,
     }  # fmt: skip
     return Channels(cast(Any, SimpleNamespace(state=running())), **parts)
 
@@ -68,3 +69,14 @@ async def test_an_offer_waits_for_so_long() -> None:
     assert not await stands(channels, "h0", first)
     await channels.offer("h1", ASKED)
     assert len(channels._pending) == 1
+
+
+@pytest.mark.parametrize("put", [-3600.0, 3600.0])
+async def test_a_clock_that_is_put_changes_nothing_of_when_a_holder_is_asked_again(put: float) -> None:
+    told = Told()
+    channels = opened(told)
+    assert channels.ask("h0", 8.0)
+    told.at += put
+    assert not channels.ask("h0", 8.0)
+    told.since += 8.0
+    assert channels.ask("h0", 8.0)

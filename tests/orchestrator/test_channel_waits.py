@@ -25,7 +25,7 @@ class Stage:
             may_skip=lambda holder: may_skip,
         )  # fmt: skip
         run = SimpleNamespace(
-            state=self.state, clock=self.clock, life=SimpleNamespace(require_whole=lambda: None),
+            state=self.state, timer=self.timer, life=SimpleNamespace(require_whole=lambda: None),
             channels=SimpleNamespace(ready=lambda holder: None, ask=lambda holder, again_s: False),
             book=SimpleNamespace(changes=self.changes, require_open=self.look),
         )  # fmt: skip
@@ -33,7 +33,7 @@ class Stage:
         self.rounds._run, self.rounds._wishes, self.rounds._skip = run, self.wishes, self.skip
         self.rounds._heads = SimpleNamespace(check=self.nothing)
 
-    def clock(self) -> float:
+    def timer(self) -> float:
         self.at += LEASE_S / 2
         return self.at
 

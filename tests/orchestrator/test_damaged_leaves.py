@@ -106,6 +106,11 @@ DAMAGED = {
     "a header that is none": MAGIC + part(b"\xff\xff\xff"),
     "a header that is cut": MAGIC + part(b"\x83\x00"),
     "a header that is longer than the file": MAGIC + (1 << 10).to_bytes(4, "little") + b"\x80",
+    "a chunk that is cut": MAGIC + SOUND[:-1],
+    "a part twice": MAGIC + SOUND + SOUND,
+    "a part left out": MAGIC + part(cbor_bytes([8, 2, [2]]), b"ij"),
+    "more than there is": MAGIC + part(cbor_bytes([0, 11, [2]]), b"ij"),
+    "a number that no command holds": MAGIC + part(cbor_bytes([0, 1 << 63, [2]]), b"ij"),
     "a length that is cut": MAGIC + SOUND + b"\x01\x00",
     "a header in another form": MAGIC + part(b"\x9f\x00\x08\x81\x03\xff", b"abc"),
     "too little in it": MAGIC + part(cbor_bytes([0, 8])),
@@ -123,11 +128,11 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, which: str) -> None:
     path = tmp_path / "k_1.sealed"
     path.write_bytes(DAMAGED[which])
     with pytest.raises(VerificationFailed) as refusal:
-        list(_read_parts(path))
+        list(_read_parts(path, 10))
     assert refusal.value.code == "checkpoint-damaged"
 
 
 def test_a_sound_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "k_1.sealed"
     path.write_bytes(MAGIC + SOUND + part(cbor_bytes([8, 2, [2]]), b"ij"))
-    assert list(_read_parts(path)) == [(0, 8, [b"abc", b"defgh"]), (8, 2, [b"ij"])]
+    assert list(_read_parts(path, 10)) == [(0, 8, [b"abc", b"defgh"]), (8, 2, [b"ij"])]

@@ -203,3 +203,19 @@ async def test_time_and_recall_end_the_waiting() -> None:
     assert (recalled.value.reason, recalled.value.blame) == ("veto", False)
     with pytest.raises(Conflict):
         arrivals.deliver(VISIT, "h0", KEYS["h0"], report())
+
+
+async def test_who_has_heard_more_than_was_said_here_gets_what_still_matters() -> None:
+    """The clock was put back before a restart, or the standby's is behind: what was posted since seemed to be what the holder had."""
+
+    async def standing(holder: str) -> list[dict[str, Any]]:
+        return [{"kind": "channel_wanted", "session": SESSION}]
+
+    before = (await Inboxes(lambda: 1000.0, Stopping()).read("h0", 0, 0, standing)).next
+    inboxes = Inboxes(lambda: 990.0, Stopping())
+    inboxes.post("h0", kind="channel_wanted", session=SESSION)
+    got = await inboxes.read("h0", before, 0, standing)
+    assert [item.kind for item in got.items] == ["channel_wanted"]
+    assert got.next < before
+    inboxes.post("h0", kind="ended", session=SESSION, phase="COMPLETED")
+    assert [item.kind for item in (await inboxes.read("h0", got.next, 0, standing)).items] == ["ended"]

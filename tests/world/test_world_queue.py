@@ -30,7 +30,8 @@ async def test_sessions_take_turns(count: int, world: World) -> None:
     models = {view["model"]["digest"] for view in done}
     assert len(models) == 1, "the same study gives the same model, whoever had the GPU before"
     visits = [await world.visits(session) for session in sessions]
-    # Whoever was approved first goes first, and approvals come when holders' policies have read them.
+    # The first that is approved goes first, whichever that is, and approvals come when holders' policies have read them; of those that
+    # wait then the one submitted first is next.
     closed = sorted((min(v["planned_at"] for v in of), max(v["closed_at"] for v in of)) for of in visits)
     assert all(before[1] <= after[0] for before, after in pairwise(closed)), "one after the other"
 

@@ -1,0 +1,81 @@
+"""The disk fails a GPU that was wiped: a moment's fault is waited out, and what is damaged is passed over for what is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.world.world import NewWorld, World
+from tests.world.world_faults import Point, Trap
+from tests.world.world_recording import Recording
+
+ALWAYS = {"orchestrator": {"checkpoint_interval_s": 1e-6, "checkpoint_share": 1e6}}
+"""A checkpoint after each visit."""
+
+
+async def _sealed(world: World) -> str:
+    """A session with two checkpoints, whose GPU has just lost its power in mid-visit."""
+    trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 4), world["agent"].kill)
+    session = await world.submit()
+    await trap.done()
+    assert len(_files(world, session)) == 2
+    return session
+
+
+def _files(world: World, session: str) -> list[Path]:
+    """Sealed checkpoints, oldest first."""
+    folder = world.folder / "orchestrator" / "sessions" / session / "checkpoints"
+    return sorted(folder.glob("*.sealed"), key=lambda path: path.stat().st_mtime_ns)
+
+
+async def test_a_moments_fault_of_the_disk_ends_no_session(
+    new_world: NewWorld, recorded: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, failed = Path.open, list[Path]()
+
+    def once(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if self.suffix == ".sealed" and mode == "rb" and not failed:
+            failed.append(self)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(self, mode, *arguments, **options)
+
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        session = await _sealed(world)
+        monkeypatch.setattr(Path, "open", once)
+        await world["agent"].start()
+        view = await world.completed(session)
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        assert len(failed) == 1
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _changed(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [_cut, _changed])
+@pytest.mark.parametrize("whole", [1, 0])
+async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
+    new_world: NewWorld, recorded: Recording, damage: Callable[[Path], None], whole: int
+) -> None:
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        session = await _sealed(world)
+        files = _files(world, session)
+        for path in files[whole:]:
+            damage(path)
+        await world["agent"].start()
+        view = await world.completed(session)
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        assert {path.stem for path in files[0].parent.glob("*.damaged")} == {path.stem for path in files[whole:]}
+        [restored] = [event for event in await world.events(session) if "'restored'" in event]
+        assert (files[0].stem in restored) is bool(whole), "the log says which one it was"
