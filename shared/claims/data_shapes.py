@@ -1,7 +1,8 @@
 """No shape in a program may follow from values, for values are records': sizes are seen from outside. Knows names and dtypes; runs nothing.
 
 How much memory a training takes is seen by whoever runs the machine, and an agent's metrics tell it anybody. So where an operator of the
-list has a form whose result, or gradient, is as large as values make it, that form is refused:
+list has a form whose result, or gradient, is as large as values make it, that form is refused (that a tensor stands where an operator
+takes a number is refused before: `shared.claims.graph`):
 
     one_hot         without a number of classes: as wide as the largest value
     index           by a mask (bool, or uint8, which PyTorch takes for one): as long as the mask has ones
