@@ -255,10 +255,8 @@ class Parent:
             self._spares.remove(dead)
             return
         self._running = None
-        if dead.launch is not None and status and os.WIFSIGNALED(status):
-            signal_name = signal.Signals(os.WTERMSIG(status)).name
-            detail = f"the compute process was killed ({signal_name}); most often for lack of memory"
-            self._say(messages.failed_message(dead.launch, "compute-killed", detail))
+        if dead.launch is not None and os.WIFSIGNALED(status):
+            self._say(messages.failed_message(dead.launch, *worker.public_death(os.WTERMSIG(status))))
         if dead.launch is not None:
             self._say({"op": "destroyed", "launch": dead.launch})
 
