@@ -29,6 +29,7 @@ from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
+from shared.core_files import leave_no_core
 from shared.errors import GputError, VerificationFailed
 from shared.quota import usable_cores
 
@@ -281,6 +282,7 @@ class Parent:
 def main(argv: list[str]) -> int:
     """Entry point of the compute parent."""
     (hbm_fd, size, link_fd), place = (int(argument) for argument in argv[:3]), argv[3]
+    leave_no_core()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
     worker.warm_imports()
     pin_determinism(1)
