@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
 import time
@@ -165,12 +164,15 @@ def warm_up(program: LoadedProgram, known: Planned, place: Place, room: int = 0)
     """
     with place.warming(room):
         for records in (known.options.batch_size, 1):
-            # Zeros need not be valid records of every program; such a one merely starts colder.
-            with contextlib.suppress(InvalidData, InvalidProgram):
-                try:
-                    _step_ahead(program, known, place, records)
-                except torch.OutOfMemoryError:
+            try:
+                _step_ahead(program, known, place, records)
+            except torch.OutOfMemoryError:  # in the backward
+                continue
+            except InvalidProgram as error:
+                if error.code == "program-out-of-memory":
                     continue
+            except InvalidData:  # zeros need not be valid records of every program; such a one merely starts colder
+                pass
             return
 
 
