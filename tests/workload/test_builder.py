@@ -100,6 +100,23 @@ def test_tied_weights_are_one_parameter() -> None:
     same_as_plain(source, {"ids": torch.tensor([[1, 2], [9, 0], [3, 3]]).to(torch.uint16)})
 
 
+def _row(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    return model(batch["ids"].to(torch.int64)).square().sum(dim=(1, 2))
+
+
+def test_an_embedding_with_sparse_gradients_is_built_with_dense_ones() -> None:
+    torch.manual_seed(8)
+    sparse, dense = (nn.Embedding(10, 3, padding_idx=2, sparse=flag) for flag in (True, False))
+    dense.load_state_dict(sparse.state_dict())
+    ids, trained = torch.tensor([[1, 2], [9, 0]], dtype=torch.uint16), []
+    for model in (sparse, dense):
+        placed = place(build(source_of(model, _row, IDS)), TrainingOptions(batch_size=2))
+        placed.trainer.train(bytes_tensor(ids), 2, 0, 1)
+        trained.append(placed.params["weight"])
+    assert torch.equal(*trained)
+    assert not torch.equal(trained[0], dense.weight)
+
+
 def test_a_sequential_model_keeps_pytorchs_names() -> None:
     archive, weights = build(
         source_of(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(True), nn.Linear(8, 2)))
@@ -215,6 +232,17 @@ def test_what_cannot_be_a_program_is_refused_with_the_reason(case: str) -> None:
     make, words = REFUSED[case]
     with pytest.raises(InvalidProgram, match=words):
         build(make())
+
+
+def _looks_up_three(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    return model(batch["x"][:, 0].to(torch.int64) + 20).square().sum(dim=1)
+
+
+def test_a_program_that_fails_when_it_is_tried_out_is_told_in_pytorchs_words() -> None:
+    """Nobody's records are in it but the author's own."""
+    with pytest.raises(InvalidProgram, match=r"aten\.embedding\.default\): IndexError: .*out of range") as refused:
+        build(source_of(nn.Embedding(5, 3), _looks_up_three))
+    assert (refused.value.code, "sample" in refused.value.remedy) == ("program-failed", True)
 
 
 def test_seeded_start_is_made_from_the_rules() -> None:
