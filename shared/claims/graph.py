@@ -81,6 +81,18 @@ class Graph:
         """Whether any node draws random numbers."""
         return any(_draws(node) for node in self.nodes)
 
+    @property
+    def changed_state(self) -> str:
+        """The name of declared state that running the graph changes: computed anew, or updated by an operator; "" if there is none."""
+        if self.state_outputs:
+            return self.state_outputs[0][0]
+        for node in self.nodes:
+            writer = STATE_WRITERS.get(node.op)
+            running = _argument(node, writer[0]) if writer is not None and _argument(node, writer[2]) else None
+            if isinstance(running, Ref):
+                return self.inputs[running.index][1]
+        return ""
+
 
 def references(arg: Arg) -> Iterator[Ref]:
     """Every reference inside one argument."""
