@@ -155,8 +155,9 @@ _TENSORS: Final[dict[str, str]] = {
     "0 query 1 key 2 value 3 attn_mask": "aten.scaled_dot_product_attention.default",
 }
 
-TENSOR_PLACES: Final[dict[str, frozenset[int | str]]] = {name: frozenset((0, "self")) for name in ALLOWED} | {
-    name: frozenset(int(word) if word.isdigit() else word for word in places.split())
+_FIRST: Final[frozenset[int | str]] = frozenset((0, "self"))
+TENSOR_PLACES: Final[dict[str, frozenset[int | str]]] = dict.fromkeys(ALLOWED, _FIRST) | {
+    name: frozenset[int | str](int(word) if word.isdigit() else word for word in places.split())
     for places, names in _TENSORS.items()
     for name in names.split()
 }
