@@ -128,10 +128,11 @@ class Library:
         self, manifest: Manifest, gpus: tuple[str, ...], allow_emulated: bool, gpu_memory: int | None = None
     ) -> Known:
         """What is known about the things that this manifest names."""
-        programs, archive_bytes, mixed = {}, 0, ""
+        programs, archive_bytes, mixed, changing = {}, 0, "", ""
         with suppress(NotFound):  # the check reports it with its field
             archive = await self.program(manifest.program)
             programs[manifest.program], mixed = archive.manifest, mixes_samples(archive.graphs["train"])
+            changing = archive.graphs["train"].changed_state
             archive_bytes = len(await self.archive_bytes(manifest.program))
         wanted = [weights_digest(manifest, program) for program in programs.values()]
         weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
@@ -143,6 +144,7 @@ class Library:
             gpus=gpus,
             allow_emulated=allow_emulated,
             mixed=mixed,
+            changing=changing,
             archive_bytes=archive_bytes,
             gpu_memory=gpu_memory,
         )

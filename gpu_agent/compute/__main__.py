@@ -29,6 +29,7 @@ from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
 from gpu_agent.workload.loader import LoadedProgram, load_program
 from gpu_agent.workload.training import pin_determinism
+from shared.core_files import leave_no_core
 from shared.errors import GputError, VerificationFailed
 from shared.quota import usable_cores
 
@@ -255,10 +256,8 @@ class Parent:
             self._spares.remove(dead)
             return
         self._running = None
-        if dead.launch is not None and status and os.WIFSIGNALED(status):
-            signal_name = signal.Signals(os.WTERMSIG(status)).name
-            detail = f"the compute process was killed ({signal_name}); most often for lack of memory"
-            self._say(messages.failed_message(dead.launch, "compute-killed", detail))
+        if dead.launch is not None and os.WIFSIGNALED(status):
+            self._say(messages.failed_message(dead.launch, *worker.public_death(os.WTERMSIG(status))))
         if dead.launch is not None:
             self._say({"op": "destroyed", "launch": dead.launch})
 
@@ -283,6 +282,7 @@ class Parent:
 def main(argv: list[str]) -> int:
     """Entry point of the compute parent."""
     (hbm_fd, size, link_fd), place = (int(argument) for argument in argv[:3]), argv[3]
+    leave_no_core()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
     worker.warm_imports()
     pin_determinism(1)

@@ -25,6 +25,7 @@ from gpu_agent.compute import fabric_messages as messages
 from gpu_agent.compute.arena import Arena
 from gpu_agent.compute.card_hasher import CardHasher, card_hashing
 from gpu_agent.compute.slot_hasher import SlotHasher
+from shared.core_files import leave_no_core
 
 
 class Keeper:
@@ -108,6 +109,7 @@ def main(argv: list[str]) -> int:
     """Entry point of the keeper."""
     device, numbers = argv[0], [int(argument) for argument in argv[1:]]
     size, arena_fd, slots_fd, link_fd = numbers
+    leave_no_core()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to handle
     torch.set_num_threads(1)
     link = socket.socket(fileno=link_fd)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+import signal
 import time
 from collections.abc import Callable
+from typing import Final
 
 import torch
 
@@ -26,6 +27,8 @@ from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import GputError, InvalidData, InvalidProgram
 
 OnStep = Callable[[int, float | None], None]
+_FAILED: Final = "The program failed on a batch of these records"
+_NO_MEMORY: Final = "The program did not have enough memory on a batch of these records"
 _NOBODYS = ("program-not-private", "no-records", "no-accumulator")
 """Codes of what a program is refused for before it has seen a record."""
 
@@ -161,12 +164,15 @@ def warm_up(program: LoadedProgram, known: Planned, place: Place, room: int = 0)
     """
     with place.warming(room):
         for records in (known.options.batch_size, 1):
-            # Zeros need not be valid records of every program; such a one merely starts colder.
-            with contextlib.suppress(InvalidData, InvalidProgram):
-                try:
-                    _step_ahead(program, known, place, records)
-                except torch.OutOfMemoryError:
+            try:
+                _step_ahead(program, known, place, records)
+            except torch.OutOfMemoryError:  # in the backward
+                continue
+            except InvalidProgram as error:
+                if error.code == "program-out-of-memory":
                     continue
+            except InvalidData:  # zeros need not be valid records of every program; such a one merely starts colder
+                pass
             return
 
 
@@ -212,10 +218,17 @@ def public_failure(error: BaseException, *, own: bool) -> tuple[str, str, int | 
     """
     if isinstance(error, InvalidProgram) and not own and error.code not in _NOBODYS:
         memory = error.code == "program-out-of-memory"
-        what = "did not have enough memory" if memory else "failed"
-        return error.code if memory else "program-failed", f"The program {what} on a batch of these records", None
+        return (error.code, _NO_MEMORY, None) if memory else ("program-failed", _FAILED, None)
     if isinstance(error, GputError):
         return error.code, error.detail, error.part if isinstance(error, PartRefused) else None
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(error):
         return "compute-out-of-memory", "the compute process ran out of memory", None
     return "compute-failed", f"the compute process failed ({type(error).__name__})", None
+
+
+def public_death(number: int) -> tuple[str, str]:
+    """Code and detail of a worker's death by that signal. One that it brought upon itself is told as every failure of a program is: by what
+    it died, the program's author can have depend on what the records say."""
+    if number == signal.SIGKILL:
+        return "compute-killed", "the compute process was killed; most often for lack of memory"
+    return "program-failed", _FAILED

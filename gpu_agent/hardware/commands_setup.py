@@ -95,9 +95,13 @@ def configure(state: GpuState, command: Configure, bulk: Bulk) -> Configured:
 
 def _require_accumulable(state: GpuState, command: Configure) -> None:
     """Raises: ProtocolViolation: gradients may not add up in such a session."""
-    if command.privacy is not None or TRAVEL[command.travel_mode].whole_gpu or state.archive.manifest.state:
+    if (
+        command.privacy is not None
+        or TRAVEL[command.travel_mode].whole_gpu
+        or state.archive.graphs["train"].changed_state
+    ):
         raise ProtocolViolation(
-            "gradients are accumulated neither privately, nor where holders command the GPU, nor for a program with state of its own",
+            "gradients are accumulated neither privately, nor where holders command the GPU, nor where a batch changes state",
             code="not-accumulable",
         )
 

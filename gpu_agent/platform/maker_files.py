@@ -26,21 +26,32 @@ DAY_S = 86_400
 
 
 def make_cpu(place: Installation, at: float) -> list[str]:
-    """The maker and its machine, unless they are there; what was made. Raises: ConfigurationError: damaged files."""
-    if place.pck_key.exists() and all((place.maker / f"{name}.pem").exists() for name in ISSUERS):
+    """The maker and its machine, unless they are there; what was made.
+
+    Raises:
+        ConfigurationError: damaged files, or the machine is here without its maker.
+    """
+    keys = [place.maker / f"{name}.pem" for name in ISSUERS]
+    if place.pck_key.exists():
+        # Another maker would make another machine, whose evidence nobody believes who trusts this one's roots.
+        if missing := [path for path in keys if not path.exists()]:
+            raise ConfigurationError(
+                f"the machine was made by a maker whose key {missing[0]} is not here", code="installation-file",
+                remedy="bring the folder maker/ to where the machine was made, or make a new installation in an empty folder",
+            )  # fmt: skip
         return []
     # The machine's private key comes last: while it is absent an interrupted run is done over as a whole.
-    for path in (place.pck_key, *(place.maker / f"{name}.pem" for name in ISSUERS)):
+    for path in keys:
         path.unlink(missing_ok=True)
     maker = make_maker(secrets.token_hex(8), at)
     issuers = (maker.root, maker.authority, maker.signer)
     replace_public(place.maker / CERTIFICATES, b"".join(certificate_pem(issuer.certificate) for issuer in issuers))
     for name, issuer in zip(ISSUERS, issuers, strict=True):
         write_private(place.maker / f"{name}.pem", key_pem(issuer.key))
-    keys = maker.machine(at)
-    replace_public(place.pck_chain, keys.chain)
+    machine = maker.machine(at)
+    replace_public(place.pck_chain, machine.chain)
     replace_public(place.cpu_roots, certificate_pem(maker.root.certificate))
-    write_private(place.pck_key, keys.pck_key)
+    write_private(place.pck_key, machine.pck_key)
     return ["CPU roots and quoting keys"]
 
 

@@ -15,7 +15,7 @@ from gpu_agent.workload.loader import load_program
 from gpu_agent.workload.records import least_records
 from gpu_agent.workload.source import ProgramSource
 from gpu_agent.workload.tensors import initial_tensors
-from gpu_agent.workload.user_code import source_of
+from gpu_agent.workload.user_code import source_of, told
 from shared.canonical import sha256, sha384
 from shared.claims.archive import pack
 from shared.claims.graph import GraphKind, InputKind, encode_graph
@@ -58,7 +58,7 @@ def build(target: str | ProgramSource, **options: Any) -> tuple[bytes, bytes | N
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidProgram(f"The program's {where or 'declaration'} is wrong: {first['msg']}") from None
     archive = pack(manifest, graphs)
-    _try_out(archive, weights, sample)
+    _tried_out(archive, weights, sample)
     return archive, weights
 
 
@@ -172,6 +172,19 @@ def _safetensors(tensors: dict[str, Tensor]) -> bytes:
         name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
     return safetensors.torch.save(contiguous)
+
+
+def _tried_out(archive: bytes, weights: bytes | None, sample: dict[str, Tensor]) -> None:
+    """`_try_out`, whose failures are told whole: these records are the author's own."""
+    try:
+        _try_out(archive, weights, sample)
+    except InvalidProgram as error:
+        if error.__context__ is None:
+            raise
+        raise InvalidProgram(
+            f"{error.detail}: {told(error.__context__)}", code=error.code,
+            remedy="Change the model or the loss; or give the source a `sample` of records that it is written for.",
+        ) from error  # fmt: skip
 
 
 def _try_out(archive: bytes, weights: bytes | None, sample: dict[str, Tensor]) -> None:

@@ -7,13 +7,14 @@ less than the `nn.Module` calls that plain PyTorch makes for the same operators,
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from gpu_agent.workload.guarded import GUARDED
 from shared.claims.graph import Arg, DTypeName, Graph, InputKind, MemoryFormat, Node, Ref, fault, node_references
 from shared.claims.operators import ALLOWED, CREATION
 from shared.errors import InvalidProgram
@@ -32,7 +33,6 @@ _MEMORY_FORMATS: Final = {
     "contiguous_format": torch.contiguous_format,
     "preserve_format": torch.preserve_format,
 }
-_MASKS: Final = (torch.bool, torch.uint8)
 _MAX_SIZE: Final = 2**48
 
 
@@ -52,15 +52,6 @@ def _bounded(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
     return call
 
 
-def _index(tensor: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """`aten.index.Tensor`, which PyTorch lets select by a mask as well: the result would be as large as values make it. The graph's check
-    has refused it already (`shared.claims.data_shapes`); this one sees the dtypes."""
-    if any(one is not None and one.dtype in _MASKS for one in indices):
-        raise TypeError("an index is a mask")
-    found: Tensor = torch.ops.aten.index.Tensor(tensor, indices)
-    return found
-
-
 _PYTHON_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "aten.sym_size.int": _sym_size,
     "operator.getitem": operator.getitem,
@@ -73,7 +64,6 @@ _PYTHON_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 # The same operators by PyTorch's own short bindings: an OpOverload parses its arguments by schema, 1-2 us more per call,
 # which is the difference between 1.02 and 1.00 of plain PyTorch's time at 15 ms a step.
 _DIRECT: Final[dict[str, Callable[..., Any]]] = {
-    "aten.index.Tensor": _index,
     "aten.add.Tensor": torch.add,
     "aten.sub.Tensor": torch.sub,
     "aten.mul.Tensor": torch.mul,
@@ -93,7 +83,9 @@ _DIRECT: Final[dict[str, Callable[..., Any]]] = {
 
 
 def _quick(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The short binding, where its overloads by argument type cannot mean another operator (`view` of a dtype)."""
+    """The guarded form; else the short binding, where its overloads by argument type cannot mean another operator (`view` of a dtype)."""
+    if node.op in GUARDED:
+        return GUARDED[node.op]
     named = any(isinstance(arg, DTypeName | MemoryFormat | str) for arg in node.args)
     return function if named else _DIRECT.get(node.op, function)
 

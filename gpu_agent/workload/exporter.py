@@ -6,8 +6,7 @@ own code. In-place operators on intermediate values are rewritten to their pure 
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -16,10 +15,24 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind as ExportKind
 
 from gpu_agent.workload.executor import DTYPES
+from gpu_agent.workload.in_place import COPIES, DETACH, dtype_of, is_changed, name_of, pure_form
+from gpu_agent.workload.numbering import pruned, read_by
 from gpu_agent.workload.source import ProgramSource
 from gpu_agent.workload.user_code import quiet, told
-from shared.claims.graph import Arg, DTypeName, Graph, GraphKind, InputKind, MemoryFormat, Node, Ref, check_graph, fault
-from shared.claims.operators import ALIASING, STATE_WRITERS
+from shared.claims.graph import (
+    Arg,
+    DTypeName,
+    Graph,
+    GraphKind,
+    InputKind,
+    MemoryFormat,
+    Node,
+    Ref,
+    check_graph,
+    fault,
+    references,
+)
+from shared.claims.operators import ALIASING, ALLOWED, STATE_WRITERS
 from shared.errors import InvalidProgram
 
 MAX_BATCH: Final = 65536
@@ -29,14 +42,6 @@ _CHECKS: Final = frozenset({
     "aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten._assert_async.msg",
     "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default",
 })  # fmt: skip
-_SAME_VALUE: Final = frozenset({"aten.lift_fresh_copy.default", "aten.detach_.default", "aten.lift_fresh.default"})
-_PYTHON_NAMES: Final[dict[Callable[..., Any], str]] = {
-    operator.getitem: "operator.getitem",
-    operator.add: "operator.add",
-    operator.sub: "operator.sub",
-    operator.mul: "operator.mul",
-    operator.floordiv: "operator.floordiv",
-}
 
 
 class _WithLoss(nn.Module):
@@ -131,7 +136,7 @@ class _Converter:
         if losses is None:
             raise fault(self.kind, "returns nothing")
         self._check_stale(losses)
-        graph = self._pruned(losses)
+        graph = pruned(self.kind, self.inputs, self.nodes, losses, self.new_state)
         check_graph(graph)
         used = {name for kind, name in graph.inputs if kind == "state"}
         return Exported(graph, {name: value for name, value in self.constants.items() if name in used})
@@ -151,50 +156,91 @@ class _Converter:
         self.values[name] = self.inputs.index(entry)
 
     def _call(self, node: fx.Node) -> None:
-        name = _PYTHON_NAMES.get(node.target) if callable(node.target) else None
-        name = name or str(node.target)
+        name = name_of(node)
         if name in _CHECKS:
             return
-        if name in _SAME_VALUE:
-            self.values[node.name] = self._value(node.args[0])
+        if name in COPIES or (name == DETACH and self._has_no_gradient(node.args[0])):
+            value = self.values[node.name] = self._value(node.args[0])
+            if name in COPIES and is_changed(node):
+                self._add(node, "aten.clone.default", (Ref(value),), ())
             return
         args = tuple(self._arg(arg) for arg in node.args)
         kwargs = {key: self._arg(value) for key, value in node.kwargs.items() if key not in _DROPPED_KWARGS}
         if name == "aten.slice.Tensor":  # "to the end" is the largest int64, which JSON does not hold
             args = tuple(None if place == 3 and arg == 2**63 - 1 else arg for place, arg in enumerate(args))
+        if (
+            name == "aten.embedding.default"
+        ):  # sparse gradients: the same numbers, in a form that no optimiser here takes
+            args, kwargs = (
+                args[:4] + (False,) * (len(args) > 4),
+                kwargs | ({"sparse": False} if "sparse" in kwargs else {}),
+            )
         if name in STATE_WRITERS and kwargs:
             raise fault(self.kind, f"calls {name} with keyword arguments")
-        packet = name.split(".")[1] if name.count(".") == 2 else ""
-        in_place = packet.endswith("_") and not packet.endswith("__")
-        self.nodes.append(
-            Node(name.replace(f"{packet}.", f"{packet[:-1]}.") if in_place else name, args, _sorted(kwargs))
-        )
-        value = -len(self.nodes)
-        self.values[node.name] = value
-        if in_place:
-            self._rebind(node, value, name)
+        pure = pure_form(name)
+        self._add(node, pure or name, args, _sorted(kwargs))
+        if pure is not None:
+            self._keep_dtype(node, pure)
+        if name == DETACH:
+            self._detach(node, self.values[node.name])
+        elif pure is not None:
+            self._rebind(node, self.values[node.name], name)
         elif name in ALIASING:
-            group = {value}.union(*(self.aliases.get(ref, {ref}) for ref in _indices(args)))
-            for member in group:
-                self.aliases[member] = group
+            self._alias(self.values[node.name], {ref.index for ref in references(args)})
+
+    def _add(self, node: fx.Node, op: str, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> None:
+        self.nodes.append(Node(op, args, kwargs))
+        self.values[node.name] = -len(self.nodes)
+
+    def _alias(self, value: int, others: set[int]) -> None:
+        group = {value}.union(*(self.aliases.get(other, {other}) for other in others))
+        for member in group:
+            self.aliases[member] = group
+
+    def _has_no_gradient(self, arg: Any) -> bool:
+        """Of records, state and constants there is nothing to detach."""
+        value = self._value(arg)
+        return (value >= 0 and self.inputs[value][0] != "parameter") or name_of(arg) in COPIES
+
+    def _keep_dtype(self, node: fx.Node, pure: str) -> None:
+        """What is changed in place keeps its dtype, where the pure form's result may have a wider one."""
+        kept = node.meta["val"].dtype
+        if pure in ALLOWED and dtype_of(node, pure) != kept:
+            self._add(node, "aten.to.dtype", (Ref(self.values[node.name]), self._arg(kept)), ())
+
+    def _detach(self, node: fx.Node, new: int) -> None:
+        """Every name of the value means the detached one from here; other views of its memory keep their gradients, as in PyTorch."""
+        old = self._value(node.args[0])
+        if old >= 0:
+            raise fault(self.kind, f"detaches {self.inputs[old][0]} {self.inputs[old][1]!r} in place; use .detach()")
+        self._alias(new, {old})
+        self._rename(old, new)
 
     def _rebind(self, node: fx.Node, new: int, name: str) -> None:
         """After an in-place operator every name of the old value means the new one; its other aliases are stale."""
         old = self._value(node.args[0])
         others = self.aliases.get(old, {old}) - {old}
         touched = [self.inputs[value] for value in (old, *others) if value >= 0]
+        if any(one[1] in self.constants for one in touched):
+            raise InvalidProgram(
+                f"The {self.kind} graph changes a tensor of the model's own in place with {name}, which is no buffer",
+                remedy="Register it as a buffer (`register_buffer`): then it is state, declared, and evaluated with as it was trained.",
+            )
         if touched and (touched[0][0] != "state" or self.kind != "train" or others):
             raise fault(self.kind, f"changes {touched[0][0]} {touched[0][1]!r} in place with {name}")
         if old >= 0:
             self.new_state[self.inputs[old][1]] = new
         self.stale.append((len(self.nodes), others, name))
+        self._rename(old, new)
+
+    def _rename(self, old: int, new: int) -> None:
         self.new_state = {key: new if value == old else value for key, value in self.new_state.items()}
         self.values = {key: new if value == old else value for key, value in self.values.items()}
 
     def _check_stale(self, losses: int) -> None:
         """The pure form is only the same if nobody reads another view of the changed memory afterwards."""
         for position, others, name in self.stale:
-            later = {ref for node in self.nodes[position:] for ref in _node_indices(node)} | {losses}
+            later = {losses}.union(*map(read_by, self.nodes[position:]))
             if later & others:
                 raise fault(self.kind, f"changes a view in place with {name}; write it out of place")
 
@@ -232,23 +278,6 @@ class _Converter:
             raise _not_per_sample(f"returns {value.shape[0]} losses whatever the batch size")
         return self._value(outputs[0])
 
-    def _pruned(self, losses: int) -> Graph:
-        """Drop what the outputs do not need (but keep writers of state), and number values for good."""
-        needed = {losses, *self.new_state.values()}
-        keep: list[int] = []
-        for position in reversed(range(len(self.nodes))):
-            node = self.nodes[position]
-            if -1 - position in needed or (node.op in STATE_WRITERS and self.kind == "train"):
-                keep.append(position)
-                needed.update(_node_indices(node))
-        keep.reverse()
-        inputs = [i for i in range(len(self.inputs)) if i in needed]
-        number = {value: place for place, value in enumerate(inputs)}
-        number |= {-1 - position: len(inputs) + place for place, position in enumerate(keep)}
-        nodes = tuple(_renumber_node(self.nodes[position], number) for position in keep)
-        state = tuple((name, Ref(number[value])) for name, value in sorted(self.new_state.items()))
-        return Graph(self.kind, tuple(self.inputs[i] for i in inputs), nodes, Ref(number[losses]), state)
-
 
 def _not_per_sample(what: str) -> InvalidProgram:
     return InvalidProgram(
@@ -260,27 +289,3 @@ def _not_per_sample(what: str) -> InvalidProgram:
 
 def _sorted(kwargs: dict[str, Arg]) -> tuple[tuple[str, Arg], ...]:
     return tuple(sorted(kwargs.items()))
-
-
-def _indices(arg: Arg) -> list[int]:
-    if isinstance(arg, Ref):
-        return [arg.index]
-    return [i for item in arg for i in _indices(item)] if isinstance(arg, tuple) else []
-
-
-def _node_indices(node: Node) -> list[int]:
-    return [*_indices(node.args), *(i for _, value in node.kwargs for i in _indices(value))]
-
-
-def _renumber_node(node: Node, number: Mapping[int, int]) -> Node:
-    return Node(
-        node.op,
-        tuple(_renumber(arg, number) for arg in node.args),
-        tuple((key, _renumber(value, number)) for key, value in node.kwargs),
-    )
-
-
-def _renumber(arg: Arg, number: Mapping[int, int]) -> Arg:
-    if isinstance(arg, Ref):
-        return Ref(number[arg.index])
-    return tuple(_renumber(item, number) for item in arg) if isinstance(arg, tuple) else arg

@@ -7,6 +7,7 @@ padding: dropped on reading, zero on writing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -51,6 +52,12 @@ def _order(config: GPT2Config, padded: int) -> Iterator[tuple[tuple[str, ...], t
     yield ("ln_f.bias",), (width,)
 
 
+def _numbers(config: GPT2Config, padded: int) -> int:
+    """How many there are in all of `_order`: a sum, for a header may name more layers than there is memory for their names."""
+    block = sum(math.prod(size * config.width for size in shape) for _, shape in _BLOCK)
+    return (padded + config.context) * config.width + config.layers * block + 2 * config.width
+
+
 def read_llmc_model(path: str | Path) -> tuple[GPT2Config, dict[str, Floats]]:
     """Sizes and parameters of an llm.c model file, by our names.
 
@@ -74,13 +81,12 @@ def read_llmc_model(path: str | Path) -> tuple[GPT2Config, dict[str, Floats]]:
         config = GPT2Config(context=context, vocab=vocab, layers=layers, heads=heads, width=width)
     except ValueError as error:
         raise InvalidData(f"{path} states impossible sizes: {error}") from error
-    order = list(_order(config, padded))
-    expected = 4 * (_HEADER + sum(len(names) * int(np.prod(shape)) for names, shape in order))
+    expected = 4 * (_HEADER + _numbers(config, padded))
     if padded < vocab or size != expected:
         raise InvalidData(
             f"{path} has {size} bytes where its header announces {expected}, or pads the vocabulary below it"
         )
-    return config, _read_tensors(path, config, order)
+    return config, _read_tensors(path, config, list(_order(config, padded)))
 
 
 def _read_tensors(

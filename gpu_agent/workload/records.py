@@ -56,6 +56,8 @@ def least_records(schema: RecordSchema, count: int) -> dict[str, Tensor]:
     batch = {}
     for field in schema.fields:
         least = field.min if field.min is not None else min(0.0, field.max if field.max is not None else 0.0)
+        if field.dtype != "float32":  # a whole number that is no less
+            least = math.ceil(least)
         batch[field.name] = torch.full((count, *field.shape), least, dtype=torch.float64).to(DTYPES[field.dtype])
     return batch
 

@@ -17,6 +17,7 @@ from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
 from shared.claims.policy_lint import lint_manifest
 from shared.claims.program import ProgramManifest, WeightsFile
+from shared.claims.training import SGD
 from shared.errors import GputError
 from shared.names import RegionKind
 from shared.protocol.travel import buffers
@@ -32,7 +33,8 @@ class Known:
     """What the orchestrator knows at this moment: digests it stores, who is enrolled, what it runs on.
 
     `parties` maps names of enrolled holders to key fingerprints; `weights` answers the path of a weights file, which is not verified yet;
-    `mixed` says why the program cannot be trained privately, "" if it can; `archive_bytes` is the length of its archive, `gpu_memory`
+    `mixed` says why the program cannot be trained privately, "" if it can; `changing` names state that a batch changes, "" if there is
+    none; `archive_bytes` is the length of its archive, `gpu_memory`
     what the GPU may allocate, None while its agent does not answer.
     """
 
@@ -43,6 +45,7 @@ class Known:
     gpus: tuple[str, ...]
     allow_emulated: bool
     mixed: str = ""
+    changing: str = ""
     archive_bytes: int = 0
     gpu_memory: int | None = None
 
@@ -69,7 +72,8 @@ def check_manifest(manifest: Manifest, gpu: str, known: Known) -> None:
         ManifestRefused: with every finding.
     """
     findings = [
-        *_check_name(manifest), *_check_program(manifest, known), *_check_roster(manifest, known), *_check_place(manifest, gpu, known),
+        *_check_name(manifest), *_check_training(manifest), *_check_program(manifest, known),
+        *_check_roster(manifest, known), *_check_place(manifest, gpu, known),
         *_check_privacy(manifest, known), *lint_manifest(manifest).errors,
     ]  # fmt: skip
     if findings:
@@ -84,6 +88,14 @@ def _check_name(manifest: Manifest) -> Iterator[Finding]:
         )
 
 
+def _check_training(manifest: Manifest) -> Iterator[Finding]:
+    """Here for the same reason."""
+    optimizer = manifest.training.optimizer
+    if isinstance(optimizer, SGD) and optimizer.nesterov and not optimizer.momentum:
+        yield Finding("training.optimizer.nesterov", "has no effect without momentum", "State a momentum, or leave nesterov out.",
+                      "unsupported-feature")  # fmt: skip
+
+
 def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
     program = known.programs.get(manifest.program)
     if program is None:
@@ -94,9 +106,9 @@ def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
     yield from _check_buffer(manifest, program)
     yield from _check_validation(manifest, program, known)
     yield from _check_memory(manifest, program, known)
-    if manifest.accumulate is not None and program.state:
-        yield Finding("accumulate", f"the program changes {program.state[0].name!r} with every batch: no tour could be rolled back as one",
-                      "Use a program without state of its own, for instance with LayerNorm or GroupNorm in place of BatchNorm.",
+    if manifest.accumulate is not None and known.changing:
+        yield Finding("accumulate", f"the program changes {known.changing!r} with every batch: no tour could be rolled back as one",
+                      "Use a program whose state does not change, for instance with LayerNorm or GroupNorm in place of BatchNorm.",
                       "unsupported-feature")  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """No shape in a program may follow from values, for values are records': sizes are seen from outside. Knows names and dtypes; runs nothing.
 
 How much memory a training takes is seen by whoever runs the machine, and an agent's metrics tell it anybody. So where an operator of the
-list has a form whose result, or gradient, is as large as values make it, that form is refused:
+list has a form whose result, or gradient, is as large as values make it, that form is refused (that a tensor stands where an operator
+takes a number is refused before: `shared.claims.graph`):
 
     one_hot         without a number of classes: as wide as the largest value
     index           by a mask (bool, or uint8, which PyTorch takes for one): as long as the mask has ones
-    embedding       with sparse gradients and padding: as long as there are indexes beside the padding
+    embedding       with sparse gradients: as long as there are indexes beside the padding; nor does any optimiser here take such
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ def check_shapes(graph: Graph, dtypes: Mapping[InputKind, Mapping[str, str]]) ->
                 graph, position, node, "selects by a mask, and its result would be as long as the mask has ones",
                 "Use `torch.where`, or multiply by the mask. What is a number in truth, make one: `.to(torch.int64)`.",
             )  # fmt: skip
-        if node.op == "aten.embedding.default" and _shrinks(node):
+        if node.op == "aten.embedding.default" and _given(node, 4, "sparse") not in (None, False):
             raise _refusal(
-                graph, position, node, "has sparse gradients and padding; they would be as many as there are other indexes",
+                graph, position, node, "has sparse gradients; they would be as many as there are indexes, and no optimiser here takes them",
                 "Leave `sparse=True` out.",
             )  # fmt: skip
         masks.append(_may_be_mask(graph, node, masks))
@@ -71,11 +72,6 @@ def _states_classes(node: Node) -> bool:
     classes = _given(node, 1, "num_classes")
     # A reference would be an integer worked out from sizes, and that may come to be -1.
     return isinstance(classes, int) and not isinstance(classes, bool) and classes >= 1
-
-
-def _shrinks(node: Node) -> bool:
-    sparse, padding = _given(node, 4, "sparse"), _given(node, 2, "padding_idx")
-    return sparse not in (None, False) and padding not in (None, -1)
 
 
 def _may_be_mask(graph: Graph, node: Node, masks: Sequence[bool]) -> bool:

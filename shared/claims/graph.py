@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from shared.canonical import json_bytes
-from shared.claims.operators import ALLOWED, RANDOM, SIZE_ARITHMETIC, STATE_WRITERS, TUPLE_RESULT
+from shared.claims.operators import ALLOWED, RANDOM, SIZE_ARITHMETIC, STATE_WRITERS, TENSOR_PLACES, TUPLE_RESULT
 from shared.errors import InvalidProgram
 
 GRAPH_FORMAT: Final = "gput-graph/1"
@@ -80,6 +80,18 @@ class Graph:
     def draws(self) -> bool:
         """Whether any node draws random numbers."""
         return any(_draws(node) for node in self.nodes)
+
+    @property
+    def changed_state(self) -> str:
+        """The name of declared state that running the graph changes: computed anew, or updated by an operator; "" if there is none."""
+        if self.state_outputs:
+            return self.state_outputs[0][0]
+        for node in self.nodes:
+            writer = STATE_WRITERS.get(node.op)
+            running = _argument(node, writer[0]) if writer is not None and _argument(node, writer[2]) else None
+            if isinstance(running, Ref):
+                return self.inputs[running.index][1]
+        return ""
 
 
 def references(arg: Arg) -> Iterator[Ref]:
@@ -152,7 +164,18 @@ def _result_kind(kind: GraphKind, position: int, node: Node, kinds: list[str]) -
         raise fault(kind, f"node {position}: {node.op} is given a tuple of tensors; take it apart first")
     if not given and ALLOWED[node.op] != "creation":
         raise fault(kind, f"node {position}: {node.op} takes no value at all")
+    _check_places(kind, position, node, kinds)
     return "tuple" if node.op in TUPLE_RESULT else "tensor"
+
+
+def _check_places(kind: GraphKind, position: int, node: Node, kinds: list[str]) -> None:
+    for where, arg in (*enumerate(node.args), *node.kwargs):
+        if where not in TENSOR_PLACES[node.op] and any(kinds[ref.index] == "tensor" for ref in references(arg)):
+            raise InvalidProgram(
+                f"The {kind} graph's node {position} ({node.op}) is given a tensor as its argument {where}, which takes a number: "
+                "no size, and no option of an operator, may follow from values",
+                remedy="State the number, or take it from a tensor's shape; values are worked with by operators over tensors.",
+            )
 
 
 def _check_writes_and_draws(graph: Graph, position: int, node: Node) -> None:

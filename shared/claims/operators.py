@@ -106,6 +106,64 @@ TUPLE_RESULT: Final = frozenset({
 })  # fmt: skip
 CREATION: Final = frozenset(name for name, group in ALLOWED.items() if group == "creation")
 
+_TENSORS: Final[dict[str, str]] = {
+    "0 self 1 other": """
+        aten.expand_as.default aten.type_as.default aten.view_as.default aten.add.Tensor aten.sub.Tensor aten.rsub.Tensor
+        aten.mul.Tensor aten.div.Tensor aten.div.Tensor_mode aten.floor_divide.default aten.remainder.Tensor
+        aten.maximum.default aten.minimum.default aten.eq.Tensor aten.ne.Tensor aten.lt.Tensor aten.le.Tensor
+        aten.gt.Tensor aten.ge.Tensor aten.logical_and.default aten.logical_or.default aten.logical_xor.default
+        aten.bitwise_and.Tensor aten.bitwise_or.Tensor aten.matmul.default""",
+    "0 input 1 weight 2 bias": """
+        aten.linear.default aten.conv1d.default aten.conv2d.default aten.conv3d.default aten.conv1d.padding
+        aten.conv2d.padding aten.conv_transpose1d.default aten.conv_transpose2d.input""",
+    "0 self 1 target": """
+        aten.mse_loss.default aten.l1_loss.default aten.smooth_l1_loss.default aten.huber_loss.default aten.kl_div.default""",
+    "0 self 1 target 2 weight": """
+        aten.cross_entropy_loss.default aten.nll_loss.default aten.nll_loss_nd.default aten.binary_cross_entropy.default""",
+    "0 self 1 target 2 weight 3 pos_weight": "aten.binary_cross_entropy_with_logits.default",
+    "": """
+        aten.arange.default aten.arange.start aten.arange.start_step aten.zeros.default aten.ones.default aten.full.default
+        aten.scalar_tensor.default aten.eye.default""",
+    "0 tensors": "aten.cat.default aten.stack.default aten.concat.default",
+    "1 tensors": "aten.einsum.default",
+    "0 self 1 indices": "aten.index.Tensor aten.take_along_dim.default",
+    "0 weight 1 indices": "aten.embedding.default",
+    "0 self 2 index": "aten.gather.default aten.index_select.default",
+    "0 self 1 tensor1 2 tensor2": "aten.addcmul.default aten.addcdiv.default",
+    "0 self 1 mat2": "aten.mm.default aten.bmm.default",
+    "0 self 1 mat1 2 mat2": "aten.addmm.default",
+    "0 self 1 batch1 2 batch2": "aten.baddbmm.default",
+    "0 self 1 vec": "aten.mv.default",
+    "0 self 1 vec2": "aten.outer.default",
+    "0 self 1 tensor": "aten.dot.default",
+    "0 input1 1 input2 2 weight 3 bias": "aten.bilinear.default",
+    "0 x1 1 x2": "aten.cosine_similarity.default",
+    "0 self 1 exponent": "aten.pow.Tensor_Tensor",
+    "1 exponent": "aten.pow.Scalar",
+    "0 self 1 end": "aten.lerp.Scalar",
+    "0 self 1 mask": "aten.masked_fill.Scalar",
+    "0 self 1 mask 2 value": "aten.masked_fill.Tensor",
+    "0 condition": "aten.where.Scalar",
+    "0 condition 1 self": "aten.where.ScalarOther",
+    "0 condition 2 other": "aten.where.ScalarSelf",
+    "0 condition 1 self 2 other": "aten.where.self",
+    "0 self 1 weight": "aten.prelu.default",
+    "0 input": "aten.dropout.default aten.feature_dropout.default",
+    "0 input 2 weight": "aten.rms_norm.default",
+    "0 input 2 weight 3 bias": "aten.layer_norm.default aten.group_norm.default",
+    "0 input 1 weight 2 bias 3 running_mean 4 running_var": "aten.batch_norm.default aten.instance_norm.default",
+    "0 query 1 key 2 value 3 attn_mask": "aten.scaled_dot_product_attention.default",
+}
+
+_FIRST: Final[frozenset[int | str]] = frozenset((0, "self"))
+TENSOR_PLACES: Final[dict[str, frozenset[int | str]]] = dict.fromkeys(ALLOWED, _FIRST) | {
+    name: frozenset[int | str](int(word) if word.isdigit() else word for word in places.split())
+    for places, names in _TENSORS.items()
+    for name in names.split()
+}
+"""Where an operator takes tensors, by position and by name. Everywhere else it takes plain numbers and what follows from sizes: PyTorch
+would take a tensor of one integer for a size, too, and a record's value would become one."""
+
 ALIASING: Final = frozenset(
     {name for name, group in ALLOWED.items() if group in {"views", "dropout"}} - {"aten.clone.default"}
     | {"operator.getitem"}

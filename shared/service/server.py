@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import uvicorn
 from fastapi import FastAPI
 
+from shared.core_files import leave_no_core
 from shared.errors import ConfigurationError, GputError
 from shared.service.backup import back_up
 from shared.service.connection import guarded
@@ -65,6 +66,7 @@ def service_main(
         )
     arguments = parser.parse_args(argv)
     try:
+        leave_no_core()
         settings = settings_type.load(arguments.config)
         configure_logging(settings.log_level, settings.log_format, always=settings.log_context())
         if _acted(arguments, settings, go_back):

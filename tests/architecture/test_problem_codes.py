@@ -17,7 +17,7 @@ BY_HAND = {
     "data_holder/visits.py: error.code[:64]": [],  # of an error raised elsewhere
     "gput/commands/demo.py: 'session-' + view['phase'].lower()": ["session-failed", "session-cancelled"],
     "gpu_agent/compute/fabric_messages.py: answer['code']": ["gpu-memory-failed"],
-    "gpu_agent/compute/messages.py: message['code']": ["compute-out-of-memory", "compute-failed"],
+    "gpu_agent/compute/messages.py: message['code']": ["compute-out-of-memory", "compute-failed", "compute-killed"],
     "gpu_agent/compute/process.py: reply['code']": [],
     "orchestrator/in_clear.py: code or error.code": [],  # of an error raised elsewhere
     "orchestrator/ledger/heads.py: code": ["log-rolled-back", "log-split-view"],

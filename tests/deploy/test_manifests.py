@@ -43,6 +43,7 @@ def test_a_compose_service_is_hardened(path: Path, service: dict[str, Any]) -> N
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["ulimits"] == {"core": 0}
     assert int(service["user"].partition(":")[0]) > 0
     assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}
     assert service["healthcheck"]["test"][0] == "CMD"

@@ -110,9 +110,9 @@ class Agent:
         self.waited = [one.pop("waited") for one in told if "waited" in one]
         return told
 
-    def worker_dies(self) -> None:
+    def worker_dies(self, number: int = signal.SIGKILL) -> None:
         running = self.parent._running
         assert running is not None
-        os.kill(running.pid, signal.SIGKILL)
+        os.kill(running.pid, number)
         self.parent._buried(running)
         self.parent._prepare_later(running.code_digest)

@@ -14,6 +14,7 @@ import pytest
 from gpu_agent.compute import messages, process
 from gpu_agent.compute.forked import _OOM_SCORE
 from shared.wire import gpu, gpu_answers
+from tests.cores import writes_none
 from tests.gpu.gpu_training import DATA, committed_visit, waiting_workers, workers
 from tests.gpu.gpu_world import Holder, World, records
 
@@ -61,6 +62,13 @@ def _goes_on(world: World, holder: Holder) -> None:
     assert world.run(gpu.Poll(work="w1"))[0].code == "compute-lost"
     world.run(gpu.Scrub(region=holder.grant.region))
     committed_visit(world, DATA, "w2", 0)
+
+
+def test_no_process_of_compute_leaves_records_in_a_core_when_it_crashes(world: World) -> None:
+    """A worker has all of HBM in its address space."""
+    world.set_up()
+    assert world.compute.pid is not None
+    assert all(map(writes_none, (world.compute.pid, *waiting_workers(world))))
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before it is told", "once it is told"])

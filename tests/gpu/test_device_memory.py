@@ -18,6 +18,7 @@ from gpu_agent.hardware.hbm import HBM, PAGE, Extent
 from shared.canonical import blake3_256
 from shared.canonical.zeros import zeros_digest
 from shared.errors import OutOfMemory, Unavailable, VerificationFailed
+from tests.cores import writes_none
 from tests.gpu.device_behaviour import BEHAVIOUR
 from tests.gpu.gpu_training import DATA, committed_visit, state_of
 from tests.gpu.gpu_world import World, make_world
@@ -229,6 +230,10 @@ def test_a_request_that_fails_fails_alone(hbm: DeviceHBM, fabric: DeviceFabric) 
 def test_a_device_behaves_as_the_host_does(powered: World, behaviour: Callable[[World], None]) -> None:
     behaviour(World(powered.device, powered.hbm, powered.compute, powered.now, powered.faults))
     assert not powered.faults
+
+
+def test_the_keeper_leaves_nothing_of_its_memory_when_it_crashes(powered: World) -> None:
+    assert writes_none(powered.hbm._fabric.pid)  # type: ignore[attr-defined]  # a DeviceHBM
 
 
 def test_the_same_session_gives_the_same_model_here_and_there(powered: World, world: World) -> None:

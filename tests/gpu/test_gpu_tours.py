@@ -6,12 +6,17 @@ from typing import Any
 
 import cbor2
 import pytest
+import torch
+from torch import Tensor, nn
 
+from gpu_agent.workload.builder import build
+from shared.claims.archive import open_archive
 from shared.claims.privacy import Privacy
 from shared.claims.receipt import DeviceStatement, TourStatement
 from shared.names import RegionKind, TravelMode
 from shared.wire import gpu, gpu_answers
 from tests.gpu.gpu_world import SGD_OPTIONS, World, records
+from tests.workload.user_models import source_of
 
 A, B = records(64, 1), records(64, 2)
 
@@ -113,3 +118,25 @@ def test_where_gradients_may_not_add_up_the_gpu_refuses_to_be_configured(world: 
     upload, bulk = world.program_command()
     world.run(gpu.InitSession(session="s_0123456789abcdef", manifest="ab" * 32), upload, bulk=bulk)
     assert world.refused(world.configure_command(accumulate="tour", **changes)) == "not-accumulable"
+
+
+class _Halved(nn.Linear):
+    """State that no batch changes: a constant."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * torch.tensor([0.5, 0.25, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_gradients_add_up_for_a_program_whose_state_no_batch_changes(world: World, changes: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) if changes else _Halved(4, 4)
+    archive, _ = build(source_of(model))
+    assert open_archive(archive).manifest.state
+    world.connect()
+    upload = gpu.UploadProgram(length=len(archive), records=1)
+    world.run(gpu.InitSession(session="s_0123456789abcdef", manifest="ab" * 32), upload, bulk=[archive])
+    command = world.configure_command(accumulate="tour")
+    if changes:
+        assert world.refused(command) == "not-accumulable"
+    else:
+        assert world.run(command)[0].regions

@@ -12,6 +12,8 @@ import pytest
 
 from gpu_agent.compute import __main__ as parents
 from gpu_agent.compute import messages, places
+from gpu_agent.compute.worker import public_failure
+from shared.errors import InvalidProgram
 from shared.quota import usable_cores
 from shared.wire import gpu
 from tests.gpu.compute_parent import DEVICE, DIGEST, Agent
@@ -79,6 +81,18 @@ def test_a_worker_killed_while_it_waited_fails_the_launch_and_not_the_parent(for
     assert told[0]["code"] == "compute-killed"
     agent.launch()
     assert len(forks) == 2, "the next launch has another"
+
+
+@pytest.mark.parametrize("number", [signal.SIGFPE, signal.SIGSEGV, signal.SIGABRT])
+def test_a_worker_that_its_program_ends_is_told_of_as_of_a_program_that_failed(forks: list[int], number: int) -> None:
+    """Not by what it died: its author can have that depend on what records say."""
+    agent = Agent()
+    agent.launch()
+    agent.worker_dies(number)
+    failed, destroyed = agent.heard()
+    assert (failed["op"], failed["code"], destroyed["op"]) == ("failed", "program-failed", "destroyed")
+    said = public_failure(InvalidProgram("node 3 (aten.div.Tensor_mode): SIGFPE"), own=False)
+    assert (failed["code"], failed["detail"], failed["part"]) == said
 
 
 @pytest.mark.parametrize(("cores", "threads", "forked"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (8, 2, 2)])

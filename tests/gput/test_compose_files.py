@@ -25,6 +25,7 @@ def test_every_container_is_without_rights_but_the_one_that_lays_out_the_volumes
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["ulimits"] == {"core": 0}
     if name == "prepare":
         assert (service["user"], service["cap_add"]) == ("root", ["CHOWN", "DAC_OVERRIDE", "FOWNER"])
         assert (service["network_mode"], service["restart"]) == ("none", "no")

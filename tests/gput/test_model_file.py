@@ -71,7 +71,7 @@ MALFORMED = {
     "no header": b"\x01", "a header longer than the file": (1 << 40).to_bytes(8, "little") + b"{}", "no object": _file([]),
     "no JSON": b"\x02" + bytes(7) + b"}{", "an unknown type": _one(dtype="F8"), "no shape": _one(shape=None),
     "another length": _one(shape=[2]), "outside": _one(data_offsets=[24, 48]), "before": _one(data_offsets=[-24, 0]),
-    "text": _one(data_offsets="ab"), "no entry": _file({"w": 1}),
+    "text": _one(data_offsets="ab"), "a fraction": _one(data_offsets=[0.0, 24.0]), "no entry": _file({"w": 1}),
     "a name of none": _file({"../w": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}}),
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from shared.canonical import json_bytes
 from shared.claims.archive import open_archive
 from shared.claims.manifest import RosterEntry, Validation
 from shared.claims.privacy import Privacy
+from shared.claims.training import SGD, TrainingOptions
 from shared.names import TravelMode
 from tests.orchestrator.orchestrator_samples import EMULATED, RECORD_BYTES, Room, key, manifest, program
 
@@ -73,6 +74,27 @@ def test_a_program_that_mixes_samples_is_no_matter_without_privacy() -> None:
     check_manifest(manifest(), "gpu-0", known(mixed="it does"))
 
 
+def test_gradients_add_up_where_no_batch_changes_state() -> None:
+    check_manifest(manifest(accumulate="tour"), "gpu-0", known())
+    with pytest.raises(ManifestRefused) as refusal:
+        check_manifest(manifest(accumulate="tour"), "gpu-0", known(changing="norm.running_mean"))
+    (finding,) = refusal.value.errors
+    assert (finding["field"], "'norm.running_mean'" in finding["reason"]) == ("accumulate", True)
+
+
+def test_nesterovs_step_needs_a_momentum() -> None:
+    """PyTorch refuses it, too. Manifests that were accepted with it are read as ever."""
+    for momentum in (0.0, 0.9):
+        asked = manifest(training=TrainingOptions(optimizer=SGD(momentum=momentum, nesterov=True), batch_size=2))
+        if momentum:
+            check_manifest(asked, "gpu-0", known())
+            continue
+        with pytest.raises(ManifestRefused) as refusal:
+            check_manifest(asked, "gpu-0", known())
+        assert refusal.value.errors[0]["field"] == "training.optimizer.nesterov"
+        assert read_manifest(asked.canonical()) == asked
+
+
 async def test_whether_samples_are_independent_is_read_from_the_stored_program(tmp_path: Path) -> None:
     room = Room(tmp_path)
     await room.catalogue()
@@ -83,8 +105,8 @@ async def test_whether_samples_are_independent_is_read_from_the_stored_program(t
             digest = open_archive(archive).digest.hex()
             await library.add_program(digest, archive)
             asked = manifest(program=digest, privacy=PRIVACY)
-            mixed = (await library.known_for(asked, ("gpu-0",), True)).mixed
-            assert bool(mixed) == batch_norm
+            found = await library.known_for(asked, ("gpu-0",), True)
+            assert (bool(found.mixed), bool(found.changing)) == (batch_norm, batch_norm)
     finally:
         await room.store.close()
 

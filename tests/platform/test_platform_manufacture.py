@@ -129,11 +129,25 @@ def test_manufacture_again_keeps_secrets_and_adds(tmp_path: Path) -> None:
     assert [profile["mr_td"] for profile in after["cvms"]["orchestrator"]] == [report.mr_td["orchestrator"]]
 
 
-@pytest.mark.parametrize("lost", ["platform/cpu/pck.pem", "maker/cpu/signer.pem"])
-def test_an_interrupted_manufacture_is_finished_by_the_next(tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("lost", ["signer.pem", "root.pem", ""])
+def test_a_machine_without_its_makers_keys_is_left_as_it_is(tmp_path: Path, lost: str) -> None:
+    """The keys lie elsewhere, as they may: another maker's machine would be trusted by nobody who has these roots."""
     make(tmp_path)
     place = Installation(tmp_path)
-    (tmp_path / lost).unlink()
+    for path in [place.maker / lost] if lost else [*place.maker.iterdir()]:
+        path.unlink()
+    kept = [place.pck_key, place.pck_chain, place.cpu_roots, place.collateral]
+    before = [path.read_bytes() for path in kept]
+    with pytest.raises(ConfigurationError, match=r"whose key .* is not here") as refused:
+        make(tmp_path)
+    assert (refused.value.code, "bring the folder maker/" in refused.value.remedy) == ("installation-file", True)
+    assert [path.read_bytes() for path in kept] == before
+
+
+def test_an_interrupted_manufacture_is_finished_by_the_next(tmp_path: Path) -> None:
+    make(tmp_path)
+    place = Installation(tmp_path)
+    place.pck_key.unlink()  # the last to be made
     assert make(tmp_path).made == ("CPU roots and quoting keys", "collateral")
     root = x509.load_pem_x509_certificate(place.cpu_roots.read_bytes())
     chain = x509.load_pem_x509_certificates(place.pck_chain.read_bytes())

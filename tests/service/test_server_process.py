@@ -19,6 +19,7 @@ import pytest
 from shared.errors import BadRequest, Unavailable
 from shared.service.event_reader import Event, iter_sse
 from shared.service.http import PeerClient, Peers
+from tests.cores import writes_none
 
 SCRIPT = str(Path(__file__).with_name("echo_service.py"))
 ROOT = str(Path(__file__).parents[2])
@@ -74,6 +75,10 @@ async def test_ready_line_and_clean_stop(tmp_path: Path) -> None:
     assert code == 0
     for line in errors.splitlines():
         assert json.loads(line)["component"]
+
+
+def test_a_service_leaves_nothing_of_its_memory_when_it_crashes(echo: Process) -> None:
+    assert writes_none(echo.child.pid)
 
 
 async def test_what_a_service_began_with_is_never_searched_for_cycles(echo: Process) -> None:

@@ -20,42 +20,8 @@ from shared.claims.program import InitRule, SeedInit, WeightsFile
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import SGD, TrainingOptions
 from shared.errors import InvalidProgram
+from tests.workload.user_models import same_as_plain, source_of, squares
 from tests.workload.workload_helpers import Built, bytes_tensor, place
-
-VECTOR = RecordSchema(fields=(RecordField(name="x", dtype="float32", shape=(4,), min=-9, max=9),))
-Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor]
-
-
-def _squares(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    return model(batch["x"]).square().mean(dim=1)
-
-
-def _source(model: nn.Module, loss: Loss = _squares, records: RecordSchema = VECTOR) -> ProgramSource:
-    return ProgramSource(name="mine", model=model, loss=loss, records=records)
-
-
-def _same_as_plain(source: ProgramSource, batch: dict[str, Tensor]) -> None:
-    """Losses and gradients of the built program equal those of the user's own code."""
-    archive, weights = build(source)
-    program = load_program(archive)
-    tensors = initial_tensors(program.manifest, weights)
-    params = {s.name: tensors[s.name].requires_grad_(True) for s in program.manifest.parameters}
-    state = {s.name: tensors[s.name] for s in program.manifest.state}
-    for training in (True, False):
-        source.model.train(training)
-        source.model.zero_grad()
-        torch.manual_seed(3)
-        expected = source.loss(source.model, batch)
-        torch.manual_seed(3)
-        got = program.train(params, state, batch)[0] if training else program.eval(params, state, batch)
-        assert torch.equal(got, expected)
-    source.model.zero_grad()
-    expected.sum().backward()
-    got.sum().backward()
-    plain = dict(source.model.named_parameters())
-    for name, parameter in params.items():
-        assert parameter.grad is not None
-        assert torch.equal(parameter.grad, plain[name].grad), name
 
 
 class _ConvNet(nn.Module):
@@ -77,7 +43,7 @@ class _ConvNet(nn.Module):
 
 def test_a_users_convolution_net_equals_plain_pytorch() -> None:
     torch.manual_seed(0)
-    source = _source(_ConvNet())
+    source = source_of(_ConvNet())
     archive, _ = build(source)
     manifest = open_archive(archive).manifest
     assert {s.name for s in manifest.parameters} == {
@@ -85,7 +51,7 @@ def test_a_users_convolution_net_equals_plain_pytorch() -> None:
     }  # fmt: skip
     assert {"frozen.weight", "frozen.bias", "scale"} < {s.name for s in manifest.state}
     assert "aten.relu.default" in manifest.operators
-    _same_as_plain(source, {"x": torch.randn(5, 4)})
+    same_as_plain(source, {"x": torch.randn(5, 4)})
 
 
 class _TiedHead(nn.Module):
@@ -123,19 +89,38 @@ class _InPlaceChain(nn.Module):
 
 def test_in_place_operators_become_pure() -> None:
     torch.manual_seed(4)
-    _same_as_plain(_source(_InPlaceChain()), {"x": torch.randn(6, 4)})
+    same_as_plain(source_of(_InPlaceChain()), {"x": torch.randn(6, 4)})
 
 
 def test_tied_weights_are_one_parameter() -> None:
     torch.manual_seed(1)
-    source = _source(_TiedHead(), _next_id, IDS)
+    source = source_of(_TiedHead(), _next_id, IDS)
     manifest = open_archive(build(source)[0]).manifest
     assert [spec.name for spec in manifest.parameters] == ["embed.weight"]
-    _same_as_plain(source, {"ids": torch.tensor([[1, 2], [9, 0], [3, 3]]).to(torch.uint16)})
+    same_as_plain(source, {"ids": torch.tensor([[1, 2], [9, 0], [3, 3]]).to(torch.uint16)})
+
+
+def _row(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    return model(batch["ids"].to(torch.int64)).square().sum(dim=(1, 2))
+
+
+def test_an_embedding_with_sparse_gradients_is_built_with_dense_ones() -> None:
+    torch.manual_seed(8)
+    sparse, dense = (nn.Embedding(10, 3, padding_idx=2, sparse=flag) for flag in (True, False))
+    dense.load_state_dict(sparse.state_dict())
+    ids, trained = torch.tensor([[1, 2], [9, 0]], dtype=torch.uint16), []
+    for model in (sparse, dense):
+        placed = place(build(source_of(model, _row, IDS)), TrainingOptions(batch_size=2))
+        placed.trainer.train(bytes_tensor(ids), 2, 0, 1)
+        trained.append(placed.params["weight"])
+    assert torch.equal(*trained)
+    assert not torch.equal(trained[0], dense.weight)
 
 
 def test_a_sequential_model_keeps_pytorchs_names() -> None:
-    archive, weights = build(_source(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(True), nn.Linear(8, 2))))
+    archive, weights = build(
+        source_of(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(True), nn.Linear(8, 2)))
+    )
     program = load_program(archive)
     assert [s.name for s in program.manifest.parameters][:2] == ["0.weight", "0.bias"]
     loaded = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
@@ -200,37 +185,40 @@ def _unused() -> nn.Module:
 
 
 REFUSED: dict[str, tuple[Callable[[], ProgramSource], str]] = {
-    "operator": (lambda: _source(_Noisy(4, 4)), "rand_like.*not an allowed operator"),
-    "scalar loss": (lambda: _source(nn.Linear(4, 4), lambda m, b: m(b["x"]).mean()), r"instead of floats of shape"),
+    "operator": (lambda: source_of(_Noisy(4, 4)), "rand_like.*not an allowed operator"),
+    "scalar loss": (lambda: source_of(nn.Linear(4, 4), lambda m, b: m(b["x"]).mean()), r"instead of floats of shape"),
     "constant number of losses": (
-        lambda: _source(nn.Linear(4, 4), lambda m, b: m(b["x"]).sum(0)),
+        lambda: source_of(nn.Linear(4, 4), lambda m, b: m(b["x"]).sum(0)),
         "whatever the batch",
     ),
-    "integer loss": (lambda: _source(nn.Linear(4, 4), lambda m, b: m(b["x"]).argmax(1)), "instead of floats"),
-    "two losses": (lambda: _source(nn.Linear(4, 4), lambda m, b: (_squares(m, b),) * 2), "exactly one tensor"),
-    "nothing trainable": (lambda: _source(nn.Linear(4, 4).requires_grad_(False)), "no trainable parameter"),
-    "loss ignores the model": (lambda: _source(nn.Linear(4, 4), lambda m, b: b["x"].sum(1)), "depend on any parameter"),
-    "unused parameter": (lambda: _source(_unused()), "does not use parameter 'spare'"),
-    "no gradient": (lambda: _source(nn.Linear(4, 4), lambda m, b: _squares(m, b).detach()), "No gradient flows"),
-    "block without gradients": (lambda: _source(_NoGradBlock(4, 4)), r"contains a block \(torch.no_grad"),
-    "writes a parameter": (lambda: _source(_WritesParameter(4, 4)), "in place"),
-    "writes a record": (lambda: _source(_WritesRecord(4, 4)), "changes record 'x' in place"),
-    "writes a view": (lambda: _source(_WritesView(4, 4)), "changes a view in place"),
-    "writes a part of a split": (lambda: _source(_WritesSplit(4, 4)), "modified inplace"),
-    "depends on values": (lambda: _source(_Branches(4, 4)), "cannot export"),
-    "half precision": (lambda: _source(nn.Linear(4, 4).to(torch.bfloat16)), "bfloat16, which a program cannot hold"),
-    "bad name": (lambda: replace(_source(nn.Linear(4, 4)), name="Not A Name"), "name is wrong"),
+    "integer loss": (lambda: source_of(nn.Linear(4, 4), lambda m, b: m(b["x"]).argmax(1)), "instead of floats"),
+    "two losses": (lambda: source_of(nn.Linear(4, 4), lambda m, b: (squares(m, b),) * 2), "exactly one tensor"),
+    "nothing trainable": (lambda: source_of(nn.Linear(4, 4).requires_grad_(False)), "no trainable parameter"),
+    "loss ignores the model": (
+        lambda: source_of(nn.Linear(4, 4), lambda m, b: b["x"].sum(1)),
+        "depend on any parameter",
+    ),
+    "unused parameter": (lambda: source_of(_unused()), "does not use parameter 'spare'"),
+    "no gradient": (lambda: source_of(nn.Linear(4, 4), lambda m, b: squares(m, b).detach()), "No gradient flows"),
+    "block without gradients": (lambda: source_of(_NoGradBlock(4, 4)), r"contains a block \(torch.no_grad"),
+    "writes a parameter": (lambda: source_of(_WritesParameter(4, 4)), "in place"),
+    "writes a record": (lambda: source_of(_WritesRecord(4, 4)), "changes record 'x' in place"),
+    "writes a view": (lambda: source_of(_WritesView(4, 4)), "changes a view in place"),
+    "writes a part of a split": (lambda: source_of(_WritesSplit(4, 4)), "modified inplace"),
+    "depends on values": (lambda: source_of(_Branches(4, 4)), "cannot export"),
+    "half precision": (lambda: source_of(nn.Linear(4, 4).to(torch.bfloat16)), "bfloat16, which a program cannot hold"),
+    "bad name": (lambda: replace(source_of(nn.Linear(4, 4)), name="Not A Name"), "name is wrong"),
     "sample of another shape": (
-        lambda: replace(_source(nn.Linear(4, 4)), sample={"x": torch.zeros(3, 5)}),
+        lambda: replace(source_of(nn.Linear(4, 4)), sample={"x": torch.zeros(3, 5)}),
         "'x' does not fit the record schema",
     ),
     "seed rules incomplete": (
-        lambda: replace(_source(nn.Linear(4, 4)), init=SeedInit(seed=1, rules=())),
+        lambda: replace(source_of(nn.Linear(4, 4)), init=SeedInit(seed=1, rules=())),
         "say nothing about tensor 'weight'",
     ),
     "seed rule too many": (
         lambda: replace(
-            _source(nn.Linear(4, 4, bias=False)),
+            source_of(nn.Linear(4, 4, bias=False)),
             init=SeedInit(seed=1, rules=tuple(InitRule(name=n, kind="normal", std=1.0) for n in ("weight", "ghost"))),
         ),
         "'ghost', which the model does not have",
@@ -246,9 +234,20 @@ def test_what_cannot_be_a_program_is_refused_with_the_reason(case: str) -> None:
         build(make())
 
 
+def _looks_up_three(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    return model(batch["x"][:, 0].to(torch.int64) + 20).square().sum(dim=1)
+
+
+def test_a_program_that_fails_when_it_is_tried_out_is_told_in_pytorchs_words() -> None:
+    """Nobody's records are in it but the author's own."""
+    with pytest.raises(InvalidProgram, match=r"aten\.embedding\.default\): IndexError: .*out of range") as refused:
+        build(source_of(nn.Embedding(5, 3), _looks_up_three))
+    assert (refused.value.code, "sample" in refused.value.remedy) == ("program-failed", True)
+
+
 def test_seeded_start_is_made_from_the_rules() -> None:
     rules = (InitRule(name="weight", kind="normal", std=0.5), InitRule(name="bias", kind="constant", value=2.0))
-    archive, weights = build(replace(_source(nn.Linear(4, 400)), init=SeedInit(seed=7, rules=rules)))
+    archive, weights = build(replace(source_of(nn.Linear(4, 400)), init=SeedInit(seed=7, rules=rules)))
     assert weights is None
     manifest = open_archive(archive).manifest
     first, second = initial_tensors(manifest, None), initial_tensors(manifest, None)
@@ -258,7 +257,7 @@ def test_seeded_start_is_made_from_the_rules() -> None:
 
 
 def test_weights_are_named_by_digest_and_must_fit() -> None:
-    archive, weights = build(_source(nn.Linear(4, 4)))
+    archive, weights = build(source_of(nn.Linear(4, 4)))
     assert weights is not None
     manifest = open_archive(archive).manifest
     assert manifest.initial_weights == WeightsFile(sha256=sha256(weights).hex(), size_bytes=len(weights))
@@ -277,7 +276,7 @@ def test_weights_are_named_by_digest_and_must_fit() -> None:
 def test_a_users_batch_norm_updates_declared_state_only() -> None:
     torch.manual_seed(2)
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    built = build(_source(model))
+    built = build(source_of(model))
     placed = place(built, TrainingOptions(batch_size=8, optimizer=SGD(lr=1e-6)))
     x = torch.randn(8, 4)
     placed.trainer.train(bytes_tensor(x), 8, 0, 1)

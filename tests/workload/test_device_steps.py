@@ -19,6 +19,7 @@ from gpu_agent.workload.programs.gpt2 import COLUMNS, GPT2, GPT2Config, token_lo
 from gpu_agent.workload.training import Trainer
 from shared.claims.layout import plan_memory
 from shared.claims.training import AdamW, TrainingOptions
+from shared.errors import InvalidProgram
 from tests.built import built
 from tests.workload.workload_helpers import bytes_tensor, place
 
@@ -113,9 +114,14 @@ class Narrow(DevicePlace):
         self.most, self.tried = most, list[int]()
 
 
+@pytest.mark.parametrize(
+    "shortage",
+    [torch.OutOfMemoryError(), InvalidProgram("not enough memory", code="program-out-of-memory")],
+    ids=["in the backward", "in an operator"],
+)
 @pytest.mark.parametrize(("most", "tried"), [(4, [4]), (1, [4, 1]), (0, [4, 1])])
 def test_a_batch_too_large_beside_one_that_trains_is_warmed_up_for_with_one_record(
-    monkeypatch: pytest.MonkeyPatch, most: int, tried: list[int]
+    monkeypatch: pytest.MonkeyPatch, most: int, tried: list[int], shortage: Exception
 ) -> None:
     program = load_program(built("classifier", features=FEATURES, classes=CLASSES)[0])
     known = planned(program.manifest, OPTIONS.model_dump(mode="json"), False)
@@ -124,7 +130,7 @@ def test_a_batch_too_large_beside_one_that_trains_is_warmed_up_for_with_one_reco
     def within(launch: worker.Launch, *rest: object) -> object:
         narrow.tried.append(launch.records)
         if launch.records > narrow.most:
-            raise torch.OutOfMemoryError
+            raise shortage
         return run(launch, *rest)  # type: ignore[arg-type]  # as it came
 
     monkeypatch.setattr(worker, "run", within)

@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from gpu_agent.workload import llmc
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.llmc import read_llmc_model, write_llmc_model
 from gpu_agent.workload.loader import load_program
@@ -81,6 +82,20 @@ def test_other_files_are_refused(fault: str, model_file: Path, tmp_path: Path) -
     bad = tmp_path / "bad.bin"
     bad.write_bytes(FAULTS[fault](model_file.read_bytes()))
     with pytest.raises(InvalidData, match=r"bad\.bin"):
+        read_llmc_model(bad)
+
+
+def test_a_header_of_more_layers_than_the_file_has_is_refused_before_they_are_named(
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(*_: object) -> None:
+        pytest.fail("names were made for layers that are not there")
+
+    monkeypatch.setattr(llmc, "_order", named)
+    bad = tmp_path / "bad.bin"
+    data = model_file.read_bytes()[:1024]
+    bad.write_bytes(data[:16] + (2**31 - 1).to_bytes(4, "little") + data[20:])
+    with pytest.raises(InvalidData, match=r"bad\.bin has 1024 bytes where its header announces"):
         read_llmc_model(bad)
 
 

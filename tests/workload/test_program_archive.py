@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gpu_agent.workload.builder import build
 from gpu_agent.workload.executor import _DIRECT, resolve
+from gpu_agent.workload.guarded import GUARDED
 from gpu_agent.workload.loader import load_program
 from shared.canonical import cbor_bytes, cbor_value, sha384
 from shared.claims.archive import MAX_ARCHIVE_BYTES, open_archive
@@ -267,7 +268,7 @@ def test_allow_list_is_sound() -> None:
         running = [a.name for a in schema.arguments if a.name == "running_mean"]
         assert bool(running) == (name in STATE_WRITERS), name
         assert not any("empty" in part or "file" in part for part in name.split(".")), name
-    assert set(_DIRECT) <= set(ALLOWED) - CREATION
+    assert set(_DIRECT) | set(GUARDED) <= set(ALLOWED) - CREATION
 
 
 def test_nothing_outside_the_allow_list_resolves() -> None:

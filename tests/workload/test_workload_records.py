@@ -115,6 +115,19 @@ def test_a_float_bound_is_the_fields_own_precision() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
+    dtype=st.sampled_from(["uint8", "uint16", "int32", "int64", "float32"]),
+    low=st.floats(-3, 200), span=st.floats(1, 50), bounded=st.booleans(),
+)  # fmt: skip
+def test_the_least_record_is_a_valid_one(dtype: str, low: float, span: float, bounded: bool) -> None:
+    least = max(low, 0.0) if dtype.startswith("u") else low
+    high = least + span if bounded else None
+    schema = _schema(RecordField(name="v", dtype=dtype, shape=(2,), min=least, max=high))  # type: ignore[arg-type]  # one of the literals
+    batch = records.least_records(schema, 3)["v"]
+    check_records(batch.contiguous().view(torch.uint8).flatten(), schema, 3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
     dtype=st.sampled_from(["uint8", "uint16", "int32", "int64"]),
     low=st.integers(-300, 70_000),
     high=st.integers(-300, 70_000),
