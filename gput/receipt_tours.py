@@ -14,7 +14,7 @@ from gput.receipt_known import Keyring, SignedFor
 from gput.receipt_leaves import HeldReceipt
 from shared.canonical import cbor_value
 from shared.claims.receipt import TourStatement
-from shared.claims.visit_end import rose_too_far
+from shared.claims.visit_end import expected_of_tour, rose_too_far
 from shared.crypto.cose import raw_verifier, verify1
 from shared.errors import VerificationFailed
 from shared.protocol.session import SessionFact
@@ -37,20 +37,21 @@ def tour_ends(events: Mapping[int, Any], keys: Keyring, book: SignedFor, where: 
             if book.manifest.accumulate is None:
                 raise VerificationFailed("the end of a tour in a session that has none", code="mismatch")
             said = _believed(b64decode(details["statement"], validate=True), keys)
-            expected = {
-                "session": book.session, "program": book.manifest.program, "round": details["round"], "stepped": details["stepped"],
-            }  # fmt: skip
-            for name, value in expected.items():
-                if getattr(said, name) != value:
-                    raise VerificationFailed(
-                        f"{name} differs", code="mismatch", expected=str(value), got=str(getattr(said, name))
-                    )
-            if said.stepped and rose_too_far(book.manifest, details["validation_before"], details["validation_after"]):
-                raise VerificationFailed(
-                    "a tour's step was kept though the held-out loss rose too far", code="mismatch"
-                )
+            _check_end(said, details, book)
             found[index] = said
     return found
+
+
+def _check_end(said: TourStatement, details: Mapping[str, Any], book: SignedFor) -> None:
+    told = {
+        "session": book.session, "program": book.manifest.program, "round": details["round"], "stepped": details["stepped"],
+    }  # fmt: skip
+    expected = {name: (value, getattr(said, name)) for name, value in told.items()} | expected_of_tour(said)
+    for name, (value, got) in expected.items():
+        if got != value:
+            raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(value), got=str(got))
+    if said.stepped and rose_too_far(book.manifest, details["validation_before"], details["validation_after"]):
+        raise VerificationFailed("a tour's step was kept though the held-out loss rose too far", code="mismatch")
 
 
 def _believed(cose: bytes, keys: Keyring) -> TourStatement:

@@ -150,7 +150,7 @@ def test_a_step_that_raised_the_held_out_loss_too_far_is_named(book: SignedFor) 
     ruled = dataclasses.replace(book, manifest=book.manifest.model_copy(update={"validation": validation}))
     for losses in ((1.0, 1.5), (1.0, 0.2), (None, 9.0), (1.0, None)):
         assert tour_ends({3: end(book, losses=losses)}, KEYS, ruled, LEAVES)
-    dropped = end(book, losses=(1.0, 2.0), stepped=False)
+    dropped = end(book, losses=(1.0, 2.0), stepped=False, model_after=name("a"))
     assert tour_ends({3: dropped}, KEYS, ruled, LEAVES)
     for losses in ((1.0, 1.75), (1.0, float("nan"))):
         assert tour_ends({3: end(book, losses=losses)}, KEYS, book, LEAVES), "nobody agreed on a limit"
@@ -167,6 +167,8 @@ def test_an_end_is_the_attested_devices_own_word(book: SignedFor) -> None:
         (_told(book, stepped=False), "mismatch"),
         (end(book, session="s_0000000000000000"), "mismatch"),
         (end(book, program="0" * 96), "mismatch"),
+        (end(book, stepped=False), "mismatch"),
+        (end(book, batches=0), "mismatch"),
     ):
         with pytest.raises(VerificationFailed, match="leaf 3:") as caught:
             tour_ends({3: leaf}, KEYS, book, LEAVES)
