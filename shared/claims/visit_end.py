@@ -1,8 +1,6 @@
 """What a device statement must say of the end of a visit or a tour, by one rule for orchestrator, holder and readers of a saved log.
 
-Knows no signature.
-
-Both signatures can be good and the statement true of a visit that went wrong: that is what receipts are there to show.
+Knows no signature. Both signatures can be good and the statement true of a visit that went wrong: that is what receipts are there to show.
 """
 
 from __future__ import annotations
