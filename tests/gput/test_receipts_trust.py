@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from gput import AsyncClient
 from gput.__main__ import main
 from gput.receipt_folder import KEYS
 from gput.receipts import verify
+from gput.trust import UNATTESTED, Trust, Unattested
 from shared.errors import VerificationFailed
-from tests.gput.forged_logs import Forger, Visited
+from tests.gput.forged_logs import A, Forger, Visited
 
 
 @pytest.fixture(scope="module")
@@ -53,4 +55,18 @@ def test_the_command_says_whose_trust_it_was(
     code, _, said = command("--trust", other)
     assert (code, f"{KEYS}: key 0: " in said) == (4, True)
     code, _, said = command("--trust", tmp_path / "none")
-    assert (code, "cpu-roots.pem" in said) == (2, True)
+    assert (code, "cpu-roots.pem" in said, "by --trust" in said, "trust_dir" in said) == (2, True, True, False)
+
+
+async def test_the_client_judges_a_saved_folder_by_its_own_trust(theirs: Forger, other: Path) -> None:
+    folder = theirs.log(Visited(1))
+
+    async def judged(trust: Trust | Unattested, predecessor: Path | None = None) -> int:
+        async with AsyncClient("http://nobody.invalid", theirs.keys[A], trust=trust) as client:
+            return (await client.receipts.verify_folder(folder, predecessor)).receipts
+
+    assert await judged(Trust(theirs.installation.trust, allow_emulated=True)) == 1
+    assert await judged(UNATTESTED) == 1
+    for before in (None, folder):
+        with pytest.raises(VerificationFailed, match=f"^{KEYS}: key 0: "):
+            await judged(Trust(other, allow_emulated=True), before)
