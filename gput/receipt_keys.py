@@ -68,7 +68,7 @@ def believed_keys(folder: Path, book: SignedFor, trust: Path | None = None) -> K
     saved them chose.
 
     Raises:
-        VerificationFailed: naming the key and the check. BadRequest `no-trust`: `trust` is no such folder. ConfigurationError: nor is `folder`.
+        VerificationFailed: naming the key and the check. BadRequest `no-trust`: of `trust`. ConfigurationError: of `folder`.
     """
     try:
         rules = _rules(trust or folder, book)

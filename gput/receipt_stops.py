@@ -51,7 +51,8 @@ def check_once(receipts: Mapping[int, HeldReceipt], events: Mapping[int, Any], w
         if receipt is None:
             position, kind = restored_to(events[leaf]), events[leaf][2]
             behind = behind if position is None else position
-            over = kind if kind in _OVER else "" if position is not None and over == SessionFact.STOPPED_EARLY else over
+            if over in ("", SessionFact.STOPPED_EARLY):  # what is over otherwise is over for good
+                over = kind if kind in _OVER else "" if position is not None else over
             continue
         fault = f"visit {receipt.visit} comes after {over}" if over else _fault(receipt, behind, seen)
         if fault:
