@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 
 from gput import AsyncClient
 from gput.__main__ import main
-from gput.receipt_folder import KEYS
+from gput.receipt_folder import KEYS, write
 from gput.receipts import verify
 from gput.trust import UNATTESTED, Trust, Unattested
-from shared.errors import VerificationFailed
+from shared.errors import Conflict, VerificationFailed
 from tests.gput.forged_logs import A, Forger, Visited
 
 
@@ -70,3 +71,39 @@ async def test_the_client_judges_a_saved_folder_by_its_own_trust(theirs: Forger,
     for before in (None, folder):
         with pytest.raises(VerificationFailed, match=f"^{KEYS}: key 0: "):
             await judged(Trust(other, allow_emulated=True), before)
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_saving_again_that_is_interrupted_leaves_the_good_folder(
+    theirs: Forger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any file: the disk is full. What is there holds as before, and nothing lies beside it."""
+    folder, again = theirs.log(Visited(1)), theirs.bundle(Visited(1), Visited(2))
+    before, honest = kept(folder), Path.write_bytes
+    for room in range(len(before)):
+        written: list[Path] = []
+
+        def full(path: Path, data: bytes, room: int = room, written: list[Path] = written) -> int:
+            written.append(path)
+            if len(written) > room:
+                raise OSError(errno.ENOSPC, "no space left")
+            return honest(path, data)
+
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="no space left"):
+            write(folder, again, theirs.installation.trust)
+        monkeypatch.undo()
+        assert kept(folder) == before
+    write(folder, again, theirs.installation.trust)
+    assert verify(folder).receipts == 2
+
+
+def test_a_folder_keeps_the_receipts_of_one_session(theirs: Forger) -> None:
+    folder = theirs.log(Visited(1))
+    before = kept(folder)
+    with pytest.raises(Conflict, match="receipts of another session lie in") as caught:
+        write(folder, theirs.bundle(Visited(1)) | {"session": "s_aaaaaaaaaaaaaaaa"}, theirs.installation.trust)
+    assert (caught.value.code, kept(folder)) == ("other-session", before)
