@@ -45,9 +45,9 @@ _ENTRY = re.compile(r"# ([0-9a-f]{64})  ([a-z.]+) line ([0-9]{1,9})")
 def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
     """Write a bundle (`session`, `head`, `manifest`, `approvals`, `keys`, `leaves`) with a copy of the trust folder's public files.
 
-    All of it is drafted before anything there is replaced, the checksums last: whoever saves again and is interrupted keeps what was
-    good, and a folder whose first writing was interrupted does not pass for whole. One that was empty is so again after an error. What an earlier
-    saving left there of trust that is believed no more goes at the end.
+    All of it is drafted before anything there is replaced, the checksums last: whoever saves again and is interrupted keeps what was good,
+    and what was interrupted at first does not pass for whole. A folder that was empty is so again after an error. What an earlier saving
+    left there of trust that is believed no more goes at the end.
 
     Raises:
         BadRequest: the trust folder has a file whose name no list of checksums can hold. Conflict `other-session`: receipts of another
@@ -92,8 +92,11 @@ def _put(folder: Path, trust: Mapping[str, bytes], bundle: Mapping[str, Any]) ->
     files[SUMS] = _sums(files).encode()
     with ExitStack() as drafts:
         for name in reversed(files):  # what is drafted first is put in place last
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            drafts.enter_context(drafted(folder / name)).write_bytes(files[name])
+            try:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                drafts.enter_context(drafted(folder / name)).write_bytes(files[name])
+            except OSError as error:  # of the draft, whose name nobody knows
+                raise OSError(error.errno, error.strerror, str(folder / name)) from error
 
 
 def trust_files(folder: Path) -> tuple[str, ...]:

@@ -17,10 +17,7 @@ export function checkFirstLink(statement, start, who, first) {
 const OVER = ["stopped_early", "completed", "failed", "cancelled"];
 const restoredTo = (event) => (event[2] === "restored" ? event[3].get("position") : null);
 
-/**
- * Stops follow one another in the log as in the plan, so none comes twice, and a round has one of each holder; behind the leaf of a restore they
- * go on from where that went back to. None follows the session's end. A visit and its epoch are never used again, not by a repeat either. Throws CheckFailed naming the leaf.
- */
+/** No stop comes twice but behind a restore, no visit or epoch ever, and none behind the session's end. Throws CheckFailed. */
 export function checkOnce(checked) {
   const seen = new Set();
   let counting = [];
@@ -51,31 +48,28 @@ function sameTour(before, mixed) {
   return Boolean(before && mixed) && mixed.get("first") > 0 && ["round", "seed", "visits", "records"].every((name) => before.get(name) === mixed.get(name));
 }
 
-/** A model, and the steps that led to it. */
 const reached = (model, step) => `${model} ${step}`;
 const modelOf = (one) => one.split(" ")[0];
 
-/** Where the log stands, leaf by leaf. `stood`: [stops behind it, where] of all that count; `stands`: where the next visit may start. */
+/** Where the log stands. `stood`: [stops behind it, where] of all that count; `stands`: where the next visit may start. */
 class Past {
   stood = [];
   known = new Set();
   stands = new Set();
 
   constructor(start) {
-    if (start) this.#begin(reached(start.model, start.step));
+    if (start) this.#add(0, reached(start.model, start.step));
   }
 
-  #begin(one) {
-    this.stood.push([0, one]);
+  #add(stop, one) {
+    this.stood.push([stop, one]);
     this.known.add(modelOf(one));
     this.stands = new Set([one]);
   }
 
   leave(stop, before, after) {
-    if (this.stood.length === 0) this.#begin(before);
-    this.stood.push([stop, after]);
-    this.known.add(modelOf(before)).add(modelOf(after));
-    this.stands = new Set([after]);
+    if (this.stood.length === 0) this.#add(0, before);
+    this.#add(stop, after);
   }
 
   hear(event, leaf, releasesBest) {
@@ -83,7 +77,7 @@ class Past {
     if (event[2] === "best_chosen") this.#chosen(event[3].get("model"), leaf, releasesBest);
   }
 
-  /** What was sealed there is what the last of the stops up to there left. */
+  /** What the last of the stops up to there left. */
   #restored(position) {
     this.stood = this.stood.filter(([stop]) => stop <= position);
     const latest = this.stood.at(-1)?.[0] ?? 0;
@@ -100,11 +94,7 @@ class Past {
   }
 }
 
-/**
- * Each receipt starts from the model that the one before it left, and counts its steps on; the first from its predecessor's if there is one;
- * behind the leaf of a restore from what stood there. Throws CheckFailed naming the leaf. `checked`: receipts and events in the log's order;
- * `rules`: the manifest.
- */
+/** Each receipt goes on where the log stands, in model and steps. Throws CheckFailed. */
 export function checkChain(checked, { predecessor: start, validation }) {
   const past = new Past(start);
   let before = null;
