@@ -8,9 +8,10 @@ from typing import Any
 from gput.receipt_keys import named
 from gput.receipt_leaves import HeldReceipt
 from gput.receipt_mixtures import Place
-from gput.receipt_past import Past
+from gput.receipt_past import Past, Reached
 from gput.receipt_tours import Ends
 from shared.claims.manifest import Manifest, Predecessor
+from shared.claims.receipt import TourStatement
 from shared.errors import VerificationFailed
 
 Checked = Mapping[int, HeldReceipt]
@@ -26,10 +27,10 @@ def check_models(
     *,
     releases_best: bool = False,
 ) -> tuple[str, ...]:
-    """Each visit starts from the model the last committed one left, or a tour's end; only a visit after the leaf of a restore may go on
-    from an earlier one, and then from the one that stood where that leaf says. Else an accepted visit's update could vanish unsaid. Visits
-    of one collected tour all start where its first does. `start`: what the first one starts from, where the manifest names a predecessor.
-    `releases_best`: whether the manifest releases the model of the least held-out loss.
+    """Each visit starts from the model the last committed one left, or a tour's end, and counts its steps on from there; only a visit after
+    the leaf of a restore may go on from an earlier one, and then from the one that stood where that leaf says. Else an accepted visit's
+    update could vanish unsaid. Visits of one collected tour all start where its first does. `start`: what the first one starts from, where
+    the manifest names a predecessor. `releases_best`: whether the manifest releases the model of the least held-out loss.
 
     Returns:
         Digests of the models that the log may end with: one; two after a restore that no visit followed, where a tour ended there.
@@ -37,7 +38,7 @@ def check_models(
     Raises:
         VerificationFailed: naming the leaf.
     """
-    past = Past() if start is None else Past.from_model(start.model)
+    past = Past() if start is None else Past.from_model(start.model, start.step)
     leaves = sorted({*receipts, *ends, *events})
     first = min((*receipts, *ends), default=None)
     before: HeldReceipt | None = None
@@ -51,17 +52,19 @@ def check_models(
         who = f"{at}: the end of a tour" if receipt is None else f"{at}: visit {receipt.visit}"
         if start is not None and receipt is not None:
             _check_first_link(receipt, start, who, first=leaf == first)
-        past.check_start(
-            said.model_before, who, {before.model_before} if before and _same_tour(before, receipt) else past.stands
-        )
+        tour = before if before is not None and _same_tour(before, receipt) else None
+        stands = past.stands if tour is None else {Reached(tour.model_before, tour.first_step)}
+        begun = past.start(said.model_before, None if receipt is None else receipt.first_step, who, stands)
         before = receipt
-        kept = receipt is None or receipt.outcome == "closed"
-        past.leave(
-            None if receipt is None else receipt.stop,
-            said.model_before,
-            said.model_after if kept else said.model_before,
-        )
-    return tuple(sorted(past.ends))
+        past.leave(None if receipt is None else receipt.stop, begun, _left(said, begun))
+    return tuple(sorted({one.model for one in past.ends}))
+
+
+def _left(said: HeldReceipt | TourStatement, begun: set[Reached]) -> set[Reached]:
+    """Where what began there has led: a tour's end takes no step that is counted, and a rejected visit leads nowhere."""
+    if isinstance(said, TourStatement):
+        return {one._replace(model=said.model_after) for one in begun}
+    return {Reached(said.model_after, said.first_step + said.steps)} if said.outcome == "closed" else begun
 
 
 def _same_tour(before: HeldReceipt, receipt: HeldReceipt | None) -> bool:

@@ -16,15 +16,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from gput.whole import replace_whole
+from gput.whole import drafted
 from shared.canonical import json_bytes, json_value, sha256
-from shared.errors import BadRequest, VerificationFailed
+from shared.errors import BadRequest, Conflict, VerificationFailed
 
 SESSION, APPROVALS, KEYS, LEAVES, SUMS = "session.json", "approvals.jsonl", "keys.jsonl", "leaves.jsonl", "SHA256SUMS"
 ENTRIES = {APPROVALS: "approval", KEYS: "key"}
@@ -45,31 +45,58 @@ _ENTRY = re.compile(r"# ([0-9a-f]{64})  ([a-z.]+) line ([0-9]{1,9})")
 def write(folder: Path, bundle: Mapping[str, Any], trust: Path) -> None:
     """Write a bundle (`session`, `head`, `manifest`, `approvals`, `keys`, `leaves`) with a copy of the trust folder's public files.
 
-    The checksums come last: a folder whose writing was interrupted does not pass for whole. One that was empty is so again after an error.
-    What an earlier saving left there of trust that is believed no more goes.
+    All of it is drafted before anything there is replaced, the checksums last: whoever saves again and is interrupted keeps what was good,
+    and what was interrupted at first does not pass for whole. A folder that was empty is so again after an error. What an earlier saving
+    left there of trust that is believed no more goes at the end.
 
     Raises:
-        BadRequest: the trust folder has a file whose name no list of checksums can hold. OSError.
+        BadRequest: the trust folder has a file whose name no list of checksums can hold. Conflict `other-session`: receipts of another
+            session lie there. OSError.
     """
     names = trust_files(trust)
     folder.mkdir(parents=True, exist_ok=True)
     empty = not any(folder.iterdir())
+    _check_whose(folder, bundle["session"])
     try:
-        _copy_trust(names, trust, folder)
-        write_parts(folder, bundle)
+        before = set(trust_files(folder)) if (folder / SUMS).is_file() else set()
+        _put(folder, {name: (trust / name).read_bytes() for name in names}, bundle)
+        for name in before - {*names, *TRUST}:
+            (folder / name).unlink()
     except OSError:
         for path in folder.iterdir() if empty else ():
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         raise
 
 
-def _copy_trust(names: Sequence[str], trust: Path, folder: Path) -> None:
-    if (folder / SUMS).is_file():
-        for name in set(trust_files(folder)) - {*names, *TRUST}:
-            (folder / name).unlink()
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(trust / name, folder / name)
+def _check_whose(folder: Path, session: str) -> None:
+    """What lies there is of no other session, as far as it can be read."""
+    with suppress(BadRequest):
+        if (other := read_session(folder)["session"]) != session:
+            raise Conflict(
+                f"receipts of another session lie in {folder}", code="other-session", expected=session, got=other,
+                remedy="Name another folder; a folder holds the receipts of one session.",
+            )  # fmt: skip
+
+
+def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:
+    """As `write`, in a folder that has its trust files."""
+    _put(folder, {name: read_file(folder, name) for name in trust_files(folder)}, bundle)
+
+
+def _put(folder: Path, trust: Mapping[str, bytes], bundle: Mapping[str, Any]) -> None:
+    session = json.dumps({name: bundle[name] for name in PARTS}, indent=1).encode() + b"\n"
+    lines = {
+        name: _lines(bundle[part]) for name, part in ((APPROVALS, "approvals"), (KEYS, "keys"), (LEAVES, "leaves"))
+    }
+    files = {**trust, SESSION: session, **lines}
+    files[SUMS] = _sums(files).encode()
+    with ExitStack() as drafts:
+        for name in reversed(files):  # what is drafted first is put in place last
+            try:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                drafts.enter_context(drafted(folder / name)).write_bytes(files[name])
+            except OSError as error:  # of the draft, whose name nobody knows
+                raise OSError(error.errno, error.strerror, str(folder / name)) from error
 
 
 def trust_files(folder: Path) -> tuple[str, ...]:
@@ -89,21 +116,11 @@ def _cached(folder: Path) -> Iterator[str]:
                 yield name
 
 
-def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:
-    """As `write`, in a folder that has its trust files."""
-    session = {name: bundle[name] for name in PARTS}
-    replace_whole(folder / SESSION, json.dumps(session, indent=1).encode() + b"\n")
-    for name, part in ((APPROVALS, "approvals"), (KEYS, "keys"), (LEAVES, "leaves")):
-        replace_whole(folder / name, _lines(bundle[part]))
-    replace_whole(folder / SUMS, _sums(folder).encode())
-
-
-def _sums(folder: Path) -> str:
-    """What the checksums of the folder as it is would be."""
-    names = sorted((SESSION, APPROVALS, KEYS, LEAVES, *trust_files(folder)))
-    sums = "".join(f"{sha256(read_file(folder, name)).hex()}  {name}\n" for name in names)
+def _sums(files: Mapping[str, bytes]) -> str:
+    """What the checksums of a folder of these files would be."""
+    sums = "".join(f"{sha256(files[name]).hex()}  {name}\n" for name in sorted(files))
     for name in ENTRIES:
-        for number, line in enumerate(read_lines(folder, name)):
+        for number, line in enumerate(_split(files[name])):
             sums += f"# {sha256(line).hex()}  {name} line {number}\n"
     return sums + _own_line(sums)
 
@@ -141,8 +158,9 @@ def _read_sums(folder: Path) -> tuple[dict[str, str], dict[tuple[str, int], str]
     files = [entry for line in lines if (entry := _LINE.fullmatch(line))]
     entries = [entry for line in lines if (entry := _ENTRY.fullmatch(line))]
     if sums != f"{body}\n{own}\n" or f"{own}\n" != _own_line(body + "\n") or len(files) + len(entries) != len(lines):
-        pairs = zip_longest(sums.split("\n"), _sums(folder).split("\n"))
-        number = next((n for n, (there, should) in enumerate(pairs) if there != should), None)
+        there = {name: read_file(folder, name) for name in (SESSION, APPROVALS, KEYS, LEAVES, *trust_files(folder))}
+        pairs = zip_longest(sums.split("\n"), _sums(there).split("\n"))
+        number = next((n for n, (says, should) in enumerate(pairs) if says != should), None)
         raise not_as_saved(SUMS if number is None else f"{SUMS}: line {number}")
     return {entry[2]: entry[1] for entry in files}, {(entry[2], int(entry[3])): entry[1] for entry in entries}
 
@@ -165,7 +183,11 @@ def read_session(folder: Path) -> dict[str, Any]:
 
 def read_lines(folder: Path, name: str) -> list[bytes]:
     """The lines of a line file, not parsed. Raises: BadRequest: it is missing."""
-    lines = read_file(folder, name).split(b"\n")
+    return _split(read_file(folder, name))
+
+
+def _split(data: bytes) -> list[bytes]:
+    lines = data.split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
 

@@ -25,7 +25,7 @@ from shared.attestation.nonces import gpu_nonce
 from shared.attestation.session_events import check_session_event
 from shared.attestation.snp_trust import SnpTrust
 from shared.canonical import json_value, sha256
-from shared.errors import GputError, VerificationFailed
+from shared.errors import BadRequest, ConfigurationError, GputError, VerificationFailed
 from shared.wire.visit import Evidence, GpuEvidence, RuntimeData
 
 
@@ -68,9 +68,17 @@ def believed_keys(folder: Path, book: SignedFor, trust: Path | None = None) -> K
     saved them chose.
 
     Raises:
-        VerificationFailed: naming the key and the check. ConfigurationError: no trust folder.
+        VerificationFailed: naming the key and the check. BadRequest `no-trust`: of `trust`. ConfigurationError: of `folder`.
     """
-    rules = _rules(trust or folder, book)
+    try:
+        rules = _rules(trust or folder, book)
+    except ConfigurationError as error:
+        if trust is None:
+            raise
+        raise BadRequest(
+            f"{trust} is no trust folder to judge by: {error.detail}", code="no-trust",
+            remedy="Name the folder with the roots you believe by --trust, in Python by Trust(folder).",
+        ) from None  # fmt: skip
     found = {}
     for number, line in enumerate(read_lines(folder, KEYS)):
         with named(f"{KEYS}: key {number}"):

@@ -1,47 +1,83 @@
-"""Which model a saved log stands at, leaf by leaf, and which ones it stood at: what the next visit may start from. Knows no receipt."""
+"""Where a saved log stands, leaf by leaf, and where it stood: what the next visit may start from. Knows no receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from shared.errors import VerificationFailed
 from shared.protocol.log_events import chosen, restored_to
 
+Stood = TypeVar("Stood")
+
+
+def gone_back(stood: Sequence[tuple[int, Stood]], position: int) -> tuple[list[tuple[int, Stood]], set[Stood]]:
+    """What counts still of what stood, each with the number of stops behind it then, after a restore to `position`; and what stands now.
+
+    What was sealed there is what the last of the stops up to there left. A tour's end has no stop of its own: where one lies between, it
+    may have been sealed before or behind it.
+    """
+    counting = [one for one in stood if one[0] <= position]
+    latest = max((stop for stop, _ in counting), default=0)
+    return counting, {state for stop, state in counting if stop == latest}
+
+
+class Reached(NamedTuple):
+    """A model (digest, hex), and the steps that led to it."""
+
+    model: str
+    step: int
+
 
 @dataclass
 class Past:
-    """`stands`: models that the next visit may start from, of which `ends` may be the last; empty before anything is known.
+    """`stands`: what the next visit may start from, of which `ends` may be the last; empty before anything is known but `began`, the step
+    of the first model.
 
-    `stood`: every model that counts, with the number of stops behind it then; in the order of the log, and so of the stops.
+    `stood`: all that counts, with the number of stops behind it then; in the order of the log, and so of the stops.
     """
 
-    stood: list[tuple[int, str]] = field(default_factory=list)
+    began: int = 0
+    stood: list[tuple[int, Reached]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
-    stands: set[str] = field(default_factory=set)
-    ends: set[str] = field(default_factory=set)
+    stands: set[Reached] = field(default_factory=set)
+    ends: set[Reached] = field(default_factory=set)
 
     @classmethod
-    def from_model(cls, model: str) -> Self:
+    def from_model(cls, model: str, step: int) -> Self:
         """Before the first visit, which begins with a model that is known."""
-        return cls([(0, model)], {model}, {model}, {model})
+        first = Reached(model, step)
+        return cls(step, [(0, first)], {model}, {first}, {first})
 
-    def check_start(self, model: str, who: str, stands: Collection[str]) -> None:
-        """`stands`: what it may start from. Raises: VerificationFailed `model-gap`."""
-        if not stands or model in stands:
-            return
-        gone_back = "an earlier model, and no leaf tells of a restore to it"
-        why = gone_back if model in self.known else "a model that no earlier receipt left"
-        raise VerificationFailed(f"{who} starts from {why}", code="model-gap")
+    def start(self, model: str, step: int | None, who: str, stands: Collection[Reached]) -> set[Reached]:
+        """Where a visit starts, of what it may start from (`stands`). A tour's end has no step (None), and starts wherever the log stands.
 
-    def leave(self, stop: int | None, before: str, after: str) -> None:
-        """A visit at this stop, or a tour's end (None), has led from one model to another, or to the same."""
+        Raises:
+            VerificationFailed: `model-gap`, `step-gap`.
+        """
+        may = stands or {Reached(model, self.began)}
+        found = {one for one in may if one.model == model}
+        if not found:
+            gone_back = "an earlier model, and no leaf tells of a restore to it"
+            why = gone_back if model in self.known else "a model that no earlier receipt left"
+            raise VerificationFailed(f"{who} starts from {why}", code="model-gap")
+        begun = {one for one in found if step in (one.step, None)}
+        if not begun:
+            raise VerificationFailed(
+                f"{who} does not count on from the steps before it", code="step-gap",
+                expected=" or ".join(str(one.step) for one in sorted(found)), got=str(step),
+            )  # fmt: skip
+        return begun
+
+    def leave(self, stop: int | None, before: set[Reached], after: set[Reached]) -> None:
+        """A visit at this stop, or a tour's end (None), has led from here to there, or nowhere."""
         if not self.stood:
-            self.stood.append((0, before))
-        self.stood.append((self.stood[-1][0] if stop is None else stop, after))
-        self.known |= {before, after}
-        self.stands = self.ends = {after}
+            self.stood.extend((0, one) for one in before)
+        behind = self.stood[-1][0] if stop is None else stop
+        self.stood.extend((behind, one) for one in sorted(after))
+        self.known |= {one.model for one in before | after}
+        self.stands = self.ends = after
 
     def hear(self, event: list[Any], *, releases_best: bool) -> None:
         """A restore, or the choice of the model with the least held-out loss, moves it.
@@ -51,24 +87,19 @@ class Past:
         """
         position, best = restored_to(event), chosen(event)
         if position is not None:
-            self._restored(position)
+            self.stood, self.stands = gone_back(self.stood, position)
+            self.ends = self.stands
         if best is not None:
             self._chosen(best, releases_best=releases_best)
-
-    def _restored(self, position: int) -> None:
-        """What was sealed there is what the last of the stops up to there left. A tour's end has no stop of its own: where one lies
-        between, it may have been sealed before or behind it."""
-        self.stood = [one for one in self.stood if one[0] <= position]
-        latest = max((stop for stop, _ in self.stood), default=0)
-        self.stands = self.ends = {model for stop, model in self.stood if stop == latest}
 
     def _chosen(self, model: str, *, releases_best: bool) -> None:
         if not releases_best:
             raise VerificationFailed(
                 "the choice of a best model in a session that releases its last one", code="mismatch"
             )
-        if model not in {one for _, one in self.stood}:
+        best = {one for _, one in self.stood if one.model == model}
+        if not best:
             raise VerificationFailed("the chosen model is one that no earlier receipt left", code="model-gap")
-        self.stood.append((self.stood[-1][0], model))
+        self.stood.extend((self.stood[-1][0], one) for one in sorted(best))
         # A late approval may bring a visit before the GPU has gone back to it.
-        self.stands, self.ends = {*self.stands, model}, {model}
+        self.stands, self.ends = self.stands | best, best

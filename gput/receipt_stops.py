@@ -12,10 +12,15 @@ from shared.claims.manifest import Manifest
 from shared.claims.receipt import Receipt
 from shared.errors import VerificationFailed
 from shared.protocol.log_events import restored_to
+from shared.protocol.session import SessionFact
 from shared.protocol.stops import holder_at, last_stop
 
 if TYPE_CHECKING:
     from gput.receipt_leaves import HeldReceipt
+
+
+_OVER = frozenset({SessionFact.STOPPED_EARLY, SessionFact.COMPLETED, SessionFact.FAILED, SessionFact.CANCELLED})
+"""Behind these no visit is made; but what was learnt enough may be lost again."""
 
 
 def expected_of_stop(receipt: Receipt, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
@@ -33,20 +38,23 @@ def expected_of_stop(receipt: Receipt, manifest: Manifest) -> dict[str, tuple[An
 
 
 def check_once(receipts: Mapping[int, HeldReceipt], events: Mapping[int, Any], where: str) -> None:
-    """Stops follow one another in the log as in the plan, so none comes twice; behind the leaf of a restore they go on from where that went
-    back to. A visit and its epoch are never used again, not by a repeat either.
+    """Stops follow one another in the log as in the plan, so none comes twice; behind the leaf of a restore they go on from where that
+    went back to. A visit and its epoch are never used again, not by a repeat either. None follows the session's end; that it had learnt
+    enough a restore takes back.
 
     Raises:
         VerificationFailed: naming the leaf, code `visit-repeated`.
     """
-    behind, seen = 0, set[str | int]()
+    behind, seen, over = 0, set[str | int](), ""
     for leaf in sorted({*receipts, *events}):
         receipt = receipts.get(leaf)
         if receipt is None:
-            position = restored_to(events[leaf])
+            position, kind = restored_to(events[leaf]), events[leaf][2]
             behind = behind if position is None else position
+            if over in ("", SessionFact.STOPPED_EARLY):  # what is over otherwise is over for good
+                over = kind if kind in _OVER else "" if position is not None else over
             continue
-        fault = _fault(receipt, behind, seen)
+        fault = f"visit {receipt.visit} comes after {over}" if over else _fault(receipt, behind, seen)
         if fault:
             raise VerificationFailed(f"{where}: leaf {leaf}: {fault}", code="visit-repeated")
         behind = receipt.stop

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gput.receipt_keys import named
 from gput.receipt_known import Keyring, SignedFor
 from gput.receipt_leaves import HeldReceipt
+from gput.receipt_past import gone_back
 from shared.canonical import cbor_value
 from shared.claims.receipt import TourStatement
-from shared.claims.visit_end import rose_too_far
+from shared.claims.visit_end import expected_of_tour, rose_too_far
 from shared.crypto.cose import raw_verifier, verify1
 from shared.errors import VerificationFailed
+from shared.protocol.log_events import chosen, restored_to
 from shared.protocol.session import SessionFact
 
 Ends = Mapping[int, TourStatement]
@@ -37,20 +39,21 @@ def tour_ends(events: Mapping[int, Any], keys: Keyring, book: SignedFor, where: 
             if book.manifest.accumulate is None:
                 raise VerificationFailed("the end of a tour in a session that has none", code="mismatch")
             said = _believed(b64decode(details["statement"], validate=True), keys)
-            expected = {
-                "session": book.session, "program": book.manifest.program, "round": details["round"], "stepped": details["stepped"],
-            }  # fmt: skip
-            for name, value in expected.items():
-                if getattr(said, name) != value:
-                    raise VerificationFailed(
-                        f"{name} differs", code="mismatch", expected=str(value), got=str(getattr(said, name))
-                    )
-            if said.stepped and rose_too_far(book.manifest, details["validation_before"], details["validation_after"]):
-                raise VerificationFailed(
-                    "a tour's step was kept though the held-out loss rose too far", code="mismatch"
-                )
+            _check_end(said, details, book)
             found[index] = said
     return found
+
+
+def _check_end(said: TourStatement, details: Mapping[str, Any], book: SignedFor) -> None:
+    told = {
+        "session": book.session, "program": book.manifest.program, "round": details["round"], "stepped": details["stepped"],
+    }  # fmt: skip
+    expected = {name: (value, getattr(said, name)) for name, value in told.items()} | expected_of_tour(said)
+    for name, (value, got) in expected.items():
+        if got != value:
+            raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(value), got=str(got))
+    if said.stepped and rose_too_far(book.manifest, details["validation_before"], details["validation_after"]):
+        raise VerificationFailed("a tour's step was kept though the held-out loss rose too far", code="mismatch")
 
 
 def _believed(cose: bytes, keys: Keyring) -> TourStatement:
@@ -64,39 +67,65 @@ def _believed(cose: bytes, keys: Keyring) -> TourStatement:
     raise VerificationFailed("signed by no GPU that was attested in this session", code="bad-signature")
 
 
-def check_accumulated(receipts: Mapping[int, HeldReceipt], ends: Ends, events: Mapping[int, Any], where: str) -> None:
-    """The accumulator's own chain: each visit adds to what the leaf before it left, and each end spends exactly what was added.
+class _Held(NamedTuple):
+    """An accumulator: its digest, how many batches' gradients it holds and of which round's visits (0: it is empty), beside which model."""
 
-    A restore puts an earlier state back, which one of the leaves before it left.
+    digest: str
+    batches: int
+    round: int
+    model: str
+
+
+def check_accumulated(receipts: Mapping[int, HeldReceipt], ends: Ends, events: Mapping[int, Any], where: str) -> None:
+    """The accumulator's own chain: each visit adds to what the leaf before it left, and each end spends exactly what was added, all of it
+    by visits of its own round. A restore puts back what stood at that position; the choice of the best model, what stood beside that.
 
     Raises:
         VerificationFailed: naming the leaf, code `accumulator-gap`.
     """
-    left: set[tuple[str, int]] = set()  # (digest, batches) that the next leaf may begin with
-    ever: set[tuple[str, int]] = set()
+    stood: list[tuple[int, _Held]] = []  # with the stops behind it, in the log's order
+    left: set[_Held] = set()  # what the next leaf may begin with; empty before anything is known
     for index in sorted({*receipts, *ends, *events}):
-        if index in ends:
-            end = ends[index]
-            began, after = (end.optimiser_before, end.batches), (end.optimiser_after, 0)
-        elif index in receipts:
-            began, after = _of_visit(index, receipts[index], where)
-        else:
-            left = set(ever) if events[index][2] == SessionFact.RESTORED else left
+        if index not in receipts and index not in ends:
+            stood, left = _heard(events[index], stood, left)
             continue
-        if began not in left if ever else began[1]:
-            raise VerificationFailed(
-                f"{where}: leaf {index}: the accumulator did not begin with what was left in it", code="accumulator-gap"
-            )
+        receipt, at = receipts.get(index), f"{where}: leaf {index}"
+        began, after = _of_end(ends[index]) if receipt is None else _of_visit(at, receipt)
+        if began not in left if stood else began.batches:
+            raise VerificationFailed(f"{at}: {_fault(began, left)}", code="accumulator-gap")
+        stood = stood or [(0, began)]
+        stood.append((stood[-1][0] if receipt is None else receipt.stop, after))
         left = {after}
-        ever |= {began, after}
 
 
-def _of_visit(index: int, receipt: HeldReceipt, where: str) -> tuple[tuple[str, int], tuple[str, int]]:
-    added = receipt.steps if receipt.outcome == "closed" else 0
+def _heard(event: Any, stood: list[tuple[int, _Held]], left: set[_Held]) -> tuple[list[tuple[int, _Held]], set[_Held]]:
+    position, best = restored_to(event), chosen(event)
+    if position is not None:
+        return gone_back(stood, position)
+    return stood, left | {held for _, held in stood if held.model == best}
+
+
+def _fault(began: _Held, left: set[_Held]) -> str:
+    rounds = {held.round for held in left if held._replace(round=began.round) == began}
+    if rounds:
+        return f"the accumulator holds the gradients of round {min(rounds)}, and this is of round {began.round}"
+    return "the accumulator did not begin with what was left in it"
+
+
+def _of_end(said: TourStatement) -> tuple[_Held, _Held]:
+    began = _Held(said.optimiser_before, said.batches, said.round, said.model_before)
+    return began, _Held(said.optimiser_after, 0, 0, said.model_after)
+
+
+def _of_visit(at: str, receipt: HeldReceipt) -> tuple[_Held, _Held]:
     if receipt.accumulated is None or receipt.model_before != receipt.model_after:
         raise VerificationFailed(
-            f"{where}: leaf {index}: visit {receipt.visit} changed the model, which the end of a tour alone may",
-            code="accumulator-gap",
+            f"{at}: visit {receipt.visit} changed the model, which the end of a tour alone may", code="accumulator-gap"
         )
     before, after, batches = receipt.accumulated
-    return (before, batches - added), (after, batches)
+    began = batches - (receipt.steps if receipt.outcome == "closed" else 0)
+
+    def held(digest: str, count: int) -> _Held:
+        return _Held(digest, count, receipt.round if count else 0, receipt.model_before)
+
+    return held(before, began), held(after, batches)

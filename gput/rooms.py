@@ -169,12 +169,14 @@ class AsyncReceipts(_Room):
             return await self.verify_folder(await self.save(session, folder))
 
     async def verify_folder(self, folder: Path | str, predecessor: Path | str | None = None) -> VerifiedReceipts:
-        """Verify a saved folder, under the roots that lie in it; asks nobody. `predecessor`: the folder of the session that it goes on
-        from, which must fit. Raises: as `verify`."""
+        """Verify a saved folder, and `predecessor`, the folder of the session that it goes on from, which must fit; asks nobody. Both under
+        the roots of your own trust folder; an UNATTESTED client has none, and takes those that lie in each. Raises: as `verify`."""
         from gput.receipts import verify
 
         before = None if predecessor is None else Path(predecessor)
-        found = await asyncio.to_thread(verify, Path(folder), predecessor=before)
+        found = await asyncio.to_thread(
+            verify, Path(folder), predecessor=before, trust=None if self._trust is None else self._trust.folder
+        )
         if self._trust is not None:
             self._trust.allows(found.backends)
         return VerifiedReceipts.model_validate(asdict(found) | {"backends": list(found.backends)})

@@ -17,7 +17,7 @@ from shared.claims.accountant import spent
 from shared.claims.layout import require_named
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt, TourStatement
 from shared.claims.visit import VisitTimers
-from shared.claims.visit_end import expected_of_end
+from shared.claims.visit_end import expected_of_end, expected_of_tour
 from shared.crypto.cose import sign1
 from shared.crypto.signing import PartyKey
 from shared.errors import VerificationFailed
@@ -72,10 +72,11 @@ def _accumulated(run: Run, after: ModelState) -> Accumulated | None:
 
 
 def check_tour_statement(run: Run, statement: bytes | None, claims: TourStatement) -> None:
-    """The device's signature over exactly these claims of a tour's end, but for the life, which may be an earlier one's.
+    """The device's signature over exactly these claims of a tour's end, but for the life, which may be an earlier one's; and nothing is
+    left in the model of a tour that was dropped.
 
     Raises:
-        VerificationFailed: it has none, or a field that is not this tour's (code `statement-mismatch`). Conflict: as `stated`.
+        VerificationFailed: it has none, or a field that no such tour's end has (code `statement-mismatch`). Conflict: as `stated`.
     """
     if statement is None:
         raise VerificationFailed("The GPU signed nothing of the tour's end", code="no-statement-key")
@@ -87,6 +88,10 @@ def check_tour_statement(run: Run, statement: bytes | None, claims: TourStatemen
     if said.model_copy(update={"life": claims.life}) != claims:
         raise VerificationFailed("The device statement is not of this tour's end", code="statement-mismatch",
                                  expected=str(claims), got=str(said))  # fmt: skip
+    for name, (value, got) in expected_of_tour(said).items():
+        if got != value:
+            raise VerificationFailed(f"The device statement's {name} is not as it must be", code="statement-mismatch",
+                                     expected=str(value), got=str(got))  # fmt: skip
 
 
 def sign_receipt(receipt: Receipt, key: PartyKey) -> bytes:

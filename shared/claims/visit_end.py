@@ -1,6 +1,6 @@
-"""What a device statement must say of its visit's end, by one rule for orchestrator, holder and readers of a saved log. Knows no signature.
+"""What a device statement must say of the end of a visit or a tour, by one rule for orchestrator, holder and readers of a saved log.
 
-Both signatures can be good and the statement true of a visit that went wrong: that is what receipts are there to show.
+Knows no signature. Both signatures can be good and the statement true of a visit that went wrong: that is what receipts are there to show.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.canonical.zeros import zeros_digest
 from shared.claims.manifest import Manifest
-from shared.claims.receipt import DeviceStatement, Receipt
+from shared.claims.receipt import DeviceStatement, Receipt, TourStatement
 
 
 def rose_too_far(manifest: Manifest, before: float | None, after: float | None) -> bool:
@@ -37,6 +37,14 @@ def expected_of_end(said: DeviceStatement, outcome: str, holder: str, manifest: 
         "records of its stop": (manifest.steps_for(holder) * manifest.training.batch_size, said.records),
         "records trained on": _trained(said, outcome, holder, manifest),
         **(_unchanged(said) if outcome == "rejected" else {}),
+    }
+
+
+def expected_of_tour(said: TourStatement) -> dict[str, tuple[Any, Any]]:
+    """As `expected_of_end`, of a tour's end: gradients were in it, and if they were dropped the model is what it was."""
+    return {
+        "batches of a tour": (True, said.batches > 0),
+        **({} if said.stepped else {"model after a dropped tour": (said.model_before, said.model_after)}),
     }
 
 

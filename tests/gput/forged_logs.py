@@ -93,6 +93,7 @@ class Forger(Maker):
         made: list[bytes] = []
         self.models = {-1: secrets.token_hex(32)}
         model, self._epoch = self.models[-1], 0
+        self._steps = {model: 0}
         for at, leaf in enumerate(leaves):
             match leaf:
                 case Visited():
@@ -115,9 +116,10 @@ class Forger(Maker):
         holder = leaf.holder or holder_at(self.manifest, leaf.stop)
         visit = new_visit_id(secrets.token_bytes)
         said = self._statement(leaf.stop, holder, visit, model).model_copy(
-            update={"epoch": self._epoch} | (leaf.said or {})
+            update={"epoch": self._epoch, "first_step": self._steps.get(model, 0)} | (leaf.said or {})
         )
         told = {"round": round_of(self.manifest, leaf.stop)} | (leaf.told or {})
         receipt = self._receipt(leaf.stop, said, channels[holder]).model_copy(update=told)
         after = said.model_after if receipt.outcome == "closed" else model
+        self._steps.setdefault(after, said.first_step + said.steps)
         return sign_receipt(receipt, self.signing_key), after

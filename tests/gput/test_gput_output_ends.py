@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -59,24 +58,25 @@ def test_a_reader_that_leaves_in_the_middle(saved: Saved, tmp_path: Path) -> Non
 def test_receipts_that_do_not_fit_leave_nothing_half_written(
     saved: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And the file that is named is the one that could not be written, not the one that it is a copy of."""
-    copyfile, copied = shutil.copyfile, list[str]()
+    """And the file that is named is the one that could not be written, not its draft nor the one that it is a copy of."""
+    honest, drafted = Path.write_bytes, list[str]()
 
-    def full(source: Path, target: Path) -> None:
-        copied.append(target.name)
-        copyfile(source, target)
-        if len(copied) == 3:
-            raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(target))
+    def full(target: Path, data: bytes) -> int:
+        drafted.append(target.name)
+        if len(drafted) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        return honest(target, data)
 
-    monkeypatch.setattr(shutil, "copyfile", full)
+    bundle: dict[str, Any] = {"session": "s", "head": {}, "manifest": {}, "approvals": [], "keys": [], "leaves": []}
+    monkeypatch.setattr(Path, "write_bytes", full)
     for folder in (tmp_path / "new", tmp_path / "used"):
-        copied.clear()
+        drafted.clear()
         (tmp_path / "used").mkdir(exist_ok=True)
         (tmp_path / "used" / "mine").touch()
-        monkeypatch.setattr("gput.receipts.verify", lambda *_, at=folder, **__: write(at, {}, saved.folder))
+        monkeypatch.setattr("gput.receipts.verify", lambda *_, at=folder, **__: write(at, bundle, saved.folder))
         assert main(["receipts", "verify", str(saved.folder)]) == 2
-        where = f"cannot write {folder / copied[-1]}: No space left on device"
-        assert where in capsys.readouterr().err
+        named = drafted[-1].removeprefix(".").split(".jsonl")[0] + ".jsonl"
+        assert f"cannot write {folder / named}: No space left on device" in capsys.readouterr().err
     assert list((tmp_path / "new").iterdir()) == []
     assert (tmp_path / "used" / "mine").exists()
 

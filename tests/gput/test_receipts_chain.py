@@ -18,7 +18,7 @@ Held = dict[int, HeldReceipt]
 def visit(stop: int, before: str, after: str, **changes: Any) -> HeldReceipt:
     models = before * 64, after * 64
     usual = HeldReceipt(
-        f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, 3 * stop, 3, *models, None, None, None, 2 * stop
+        f"v_{stop}", stop, 1, "city", "closed", "EMULATED", 16, 0, 0, *models, None, None, None, 2 * stop
     )
     return usual._replace(**changes)
 
@@ -150,3 +150,37 @@ def test_a_visit_within_a_tour_starts_where_that_began() -> None:
     changed[4] = changed[4]._replace(model_before="a" * 64)
     with pytest.raises(VerificationFailed, match="leaf 4: visit v_4 starts from an earlier model"):
         check_models(tour(0, "a", "b") | changed, {}, {}, LEAVES)
+
+
+def step(stop: int, before: str, after: str, first: int, **changes: Any) -> HeldReceipt:
+    """A visit of three steps."""
+    return visit(stop, before, after, first_step=first, steps=3, **changes)
+
+
+def test_steps_are_counted_on_from_visit_to_visit() -> None:
+    rejected = step(2, "b", "b", 3, outcome="rejected")
+    assert ends_with({0: step(1, "a", "b", 0), 1: rejected, 2: step(3, "b", "c", 3), 3: step(4, "c", "d", 6)}) == "d"
+    again = {0: step(1, "a", "b", 0), 1: step(2, "b", "c", 3), 3: step(2, "b", "d", 3), 4: step(3, "d", "e", 6)}
+    assert ends_with(again, {2: restored(1)}) == "e"
+    chosen = {2: event("best_chosen", model="b" * 64)}
+    assert ends_best({0: step(1, "a", "b", 0), 1: step(2, "b", "c", 3), 3: step(3, "b", "d", 3)}, chosen) == "d"
+    mixed = tour(0, "a", "b") | tour(3, "b", "c", 2)
+    places = {at: one._replace(first_step=9 * (at > 2), steps=9) for at, one in mixed.items()}
+    assert ends_with(places) == "c"
+
+
+@pytest.mark.parametrize(
+    ("receipts", "events", "leaf"),
+    [
+        ({0: step(1, "a", "b", 3)}, {}, 0),
+        ({0: step(1, "a", "b", 0), 1: step(2, "b", "c", 0)}, {}, 1),
+        ({0: step(1, "a", "b", 0), 1: step(2, "b", "c", 6)}, {}, 1),
+        ({0: step(1, "a", "a", 0, outcome="rejected"), 1: step(2, "a", "c", 3)}, {}, 1),
+        ({0: step(1, "a", "b", 0), 1: step(2, "b", "c", 3), 3: step(2, "b", "d", 6)}, {2: restored(1)}, 3),
+        (tour(0, "a", "b") | {1: tour(0, "a", "b")[1]._replace(first_step=3)}, {}, 1),
+    ],
+)
+def test_a_step_that_is_counted_twice_or_left_out_is_named(receipts: Held, events: dict[int, Any], leaf: int) -> None:
+    with pytest.raises(VerificationFailed, match=f"leaf {leaf}: visit v_.* does not count on from the steps") as caught:
+        ends_with(receipts, events)
+    assert caught.value.code == "step-gap"

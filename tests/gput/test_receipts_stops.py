@@ -123,6 +123,23 @@ def test_a_visit_and_an_epoch_have_one_receipt_over_all_lives() -> None:
         assert caught.value.code == "visit-repeated"
 
 
+def test_no_visit_follows_the_end() -> None:
+    """What was learnt enough may be lost with the GPU's memory, and is learnt again behind a restore; a session that ended is over."""
+    usual = {0: visit(1, 1), 3: visit(2, 5)}
+    for kind in ("stopped_early", "completed", "failed", "cancelled"):
+        over = {1: [LABEL, "s", kind, {}]}
+        check_once({0: visit(1, 1)}, over, LEAVES)
+        with pytest.raises(VerificationFailed, match=f"{LEAVES}: leaf 3: visit v_5 comes after {kind}") as caught:
+            check_once(usual, over, LEAVES)
+        assert caught.value.code == "visit-repeated"
+        again = over | {2: restored(1)}
+        if kind == "stopped_early":
+            check_once(usual, again, LEAVES)
+        else:
+            with pytest.raises(VerificationFailed, match=f"comes after {kind}"):
+                check_once(usual, again, LEAVES)
+
+
 def test_what_counts_is_what_no_later_restore_took_back() -> None:
     receipts = {0: visit(1, 1), 1: visit(2, 3), 3: visit(2, 5), 4: visit(3, 7)}
     events = {2: restored(1), 5: restored(2), 6: [LABEL, "s", "recalled", {}]}
@@ -139,6 +156,7 @@ EVENTS: dict[str, Any] = {
     "no list": {"a": 1},
     "a restore to nowhere": [LABEL, None, "restored", {}],
     "a restore to before the beginning": [LABEL, None, "restored", {"position": -1}],
+    "a restore to a truth": [LABEL, None, "restored", {"position": True}],
     "a restore to no number": [LABEL, None, "restored", {"position": "1"}],
     "a choice of nothing": [LABEL, None, "best_chosen", {"position": 1}],
     "a choice of many": [LABEL, None, "best_chosen", {"model": ["a" * 64]}],

@@ -28,6 +28,10 @@ STRANGER = ec.generate_private_key(ec.SECP384R1())
 KEYS = Keyring({"r": Signer(b"k" * 32, DEVICE.public_key(), "e", "gpu-0", "EMULATED")})
 
 
+FIRST_STEPS = {1: 0, 2: 2, 3: 2, 4: 4}
+"""Of the visits at these stops, of which the second is rejected."""
+
+
 def name(letter: str) -> str:
     """A digest."""
     return letter * 64
@@ -42,7 +46,7 @@ def book(saved: Saved) -> SignedFor:
 def visit(stop: int, model: str, before: str, after: str, batches: int, outcome: str = "closed") -> HeldReceipt:
     """A visit of two batches."""
     return HeldReceipt(
-        f"v_{stop}", stop, 1, "city", outcome, "EMULATED", 16, 0, 2, name(model), name(model), None,
+        f"v_{stop}", stop, 1, "city", outcome, "EMULATED", 16, FIRST_STEPS.get(stop, 4), 2, name(model), name(model), None,
         (name(before), name(after), batches), None, 2 * stop,
     )  # fmt: skip
 
@@ -56,14 +60,23 @@ def statement(book: SignedFor, **changes: Any) -> TourStatement:
     return TourStatement(**(fields | changes))
 
 
+def restored(book: SignedFor, position: int) -> list[Any]:
+    """The leaf of a restore."""
+    return ["gput/log-event/1", book.session, "restored", {"position": position}]
+
+
 def end(
-    book: SignedFor, key: ec.EllipticCurvePrivateKey = DEVICE, losses: tuple[Any, Any] = (None, None), **changes: Any
+    book: SignedFor,
+    key: ec.EllipticCurvePrivateKey = DEVICE,
+    losses: tuple[Any, Any] = (None, None),
+    told: int = 0,
+    **changes: Any,
 ) -> list[Any]:
     """The leaf of a tour's end, as CBOR gives it."""
     said = statement(book, **changes)
     cose = sign1(cbor_bytes(said.model_dump(mode="python")), key, kid=b"device")
     details = {
-        "round": 1, "stepped": said.stepped, "statement": b64encode(cose).decode(), "validation_before": losses[0],
+        "round": told or said.round, "stepped": said.stepped, "statement": b64encode(cose).decode(), "validation_before": losses[0],
         "validation_after": losses[1],
     }  # fmt: skip
     return ["gput/log-event/1", book.session, "tour_ended", details]
@@ -91,13 +104,12 @@ def test_a_restore_to_a_tours_last_stop_may_lie_on_either_side_of_its_end(book: 
     del receipts[4]
 
     def last(position: int) -> str:
-        restored = {5: ["gput/log-event/1", book.session, "restored", {"position": position}]}
-        return "".join(model[0] for model in check_models(receipts, ends, restored, LEAVES))
+        back = {5: restored(book, position)}
+        return "".join(model[0] for model in check_models(receipts, ends, back, LEAVES))
 
     assert (last(2), last(3)) == ("a", "ab")
     again = {**receipts, 7: visit(4, "b", "4", "5", 2)}
-    restored = {5: ["gput/log-event/1", book.session, "restored", {"position": 3}]}
-    assert check_models(again, {**ends, 6: ends[3]}, restored, LEAVES) == (name("b"),)
+    assert check_models(again, {**ends, 6: ends[3]}, {5: restored(book, 3)}, LEAVES) == (name("b"),)
 
 
 def test_after_a_restore_the_log_goes_on_from_what_an_earlier_leaf_left(book: SignedFor) -> None:
@@ -105,7 +117,69 @@ def test_after_a_restore_the_log_goes_on_from_what_an_earlier_leaf_left(book: Si
     receipts[6] = visit(3, "a", "2", "3", 4)
     with pytest.raises(VerificationFailed, match="leaf 6"):
         check_accumulated(receipts, ends, events, LEAVES)
-    check_accumulated(receipts, ends, events | {5: ["x", book.session, "restored", {}]}, LEAVES)
+    for position in (1, 2):  # the rejected visit between them left it as it was
+        check_accumulated(receipts, ends, events | {5: restored(book, position)}, LEAVES)
+
+
+@pytest.mark.parametrize("position", [0, 3, 4])
+def test_a_restore_brings_back_no_accumulator_but_the_one_that_stood_there(book: SignedFor, position: int) -> None:
+    """That another one had been there once is no reason to go on from it: what was added since would be in no step, and nobody told."""
+    receipts, ends, events = log(book)
+    receipts[6] = visit(3, "a", "2", "3", 4)
+    with pytest.raises(VerificationFailed, match="leaf 6: the accumulator did not begin with") as caught:
+        check_accumulated(receipts, ends, events | {5: restored(book, position)}, LEAVES)
+    assert caught.value.code == "accumulator-gap"
+
+
+def test_behind_a_restore_to_a_tours_last_stop_its_end_comes_again_or_the_next_tour(book: SignedFor) -> None:
+    receipts, ends, events = log(book)
+    events[5] = restored(book, 3)
+    check_accumulated(receipts, {**ends, 6: ends[3]}, events, LEAVES)
+    check_accumulated({**receipts, 6: visit(4, "b", "4", "5", 2)}, ends, events, LEAVES)
+
+
+def twice(book: SignedFor, *rounds: int) -> tuple[dict[int, HeldReceipt], Ends, dict[int, Any]]:
+    """A visit of round 1 and its end, then a visit and an end of these rounds."""
+    events = {1: end(book, batches=2, optimiser_before=name("2"))}
+    receipts = {0: visit(1, "a", "1", "2", 2), 2: visit(2, "b", "4", "5", 2)._replace(round=rounds[0])}
+    if len(rounds) > 1:
+        events[3] = end(book, round=rounds[1], batches=2, model_before=name("b"), model_after=name("c"),
+                        optimiser_before=name("5"), optimiser_after=name("6"))  # fmt: skip
+    return receipts, tour_ends(events, KEYS, book, LEAVES), events
+
+
+def test_who_joins_late_is_stepped_with_by_itself(book: SignedFor) -> None:
+    """So a round has two ends, of which each spends what its own visits added."""
+    for rounds in ((1, 1), (2, 2), (2,)):
+        check_accumulated(*twice(book, *rounds), LEAVES)
+
+
+@pytest.mark.parametrize("rounds", [(2, 1), (1, 2), (1, 99)])
+def test_an_end_is_of_the_round_whose_visits_it_ends(book: SignedFor, rounds: tuple[int, int]) -> None:
+    with pytest.raises(VerificationFailed, match="leaf 3: the accumulator holds the gradients of round") as caught:
+        check_accumulated(*twice(book, *rounds), LEAVES)
+    assert caught.value.code == "accumulator-gap"
+
+
+def test_no_visit_of_a_later_round_adds_to_a_tour_that_is_not_ended(book: SignedFor) -> None:
+    receipts = {0: visit(1, "a", "1", "2", 2), 1: visit(2, "a", "2", "3", 4)._replace(round=2)}
+    for outcome in ("closed", "rejected"):
+        receipts[1] = receipts[1]._replace(
+            outcome=outcome, accumulated=(name("2"), name("3"), 4 if outcome == "closed" else 2)
+        )
+        with pytest.raises(VerificationFailed, match="leaf 1: the accumulator holds the gradients of round 1, and"):
+            check_accumulated(receipts, {}, {}, LEAVES)
+
+
+def test_a_late_visit_goes_on_from_the_best_model_and_its_accumulator(book: SignedFor) -> None:
+    """A late approval after the choice: the GPU stands at the chosen model with what was accumulated then, which is nothing."""
+    receipts, ends, events = log(book)
+    receipts[6] = visit(5, "a", "1", "7", 2)
+    events[5] = ["gput/log-event/1", book.session, "best_chosen", {"model": name("a")}]
+    check_accumulated(receipts, ends, events, LEAVES)
+    receipts[6] = visit(5, "a", "9", "7", 2)
+    with pytest.raises(VerificationFailed, match="leaf 6: "):
+        check_accumulated(receipts, ends, events, LEAVES)
 
 
 Change = Callable[[dict[int, HeldReceipt]], Any]
@@ -150,7 +224,7 @@ def test_a_step_that_raised_the_held_out_loss_too_far_is_named(book: SignedFor) 
     ruled = dataclasses.replace(book, manifest=book.manifest.model_copy(update={"validation": validation}))
     for losses in ((1.0, 1.5), (1.0, 0.2), (None, 9.0), (1.0, None)):
         assert tour_ends({3: end(book, losses=losses)}, KEYS, ruled, LEAVES)
-    dropped = end(book, losses=(1.0, 2.0), stepped=False)
+    dropped = end(book, losses=(1.0, 2.0), stepped=False, model_after=name("a"))
     assert tour_ends({3: dropped}, KEYS, ruled, LEAVES)
     for losses in ((1.0, 1.75), (1.0, float("nan"))):
         assert tour_ends({3: end(book, losses=losses)}, KEYS, book, LEAVES), "nobody agreed on a limit"
@@ -163,10 +237,12 @@ def test_an_end_is_the_attested_devices_own_word(book: SignedFor) -> None:
     for leaf, code in (
         (end(book, STRANGER), "bad-signature"),
         (end(book, device="gpu-1"), "bad-signature"),
-        (end(book, round=2), "mismatch"),
+        (end(book, round=2, told=1), "mismatch"),
         (_told(book, stepped=False), "mismatch"),
         (end(book, session="s_0000000000000000"), "mismatch"),
         (end(book, program="0" * 96), "mismatch"),
+        (end(book, stepped=False), "mismatch"),
+        (end(book, batches=0), "mismatch"),
     ):
         with pytest.raises(VerificationFailed, match="leaf 3:") as caught:
             tour_ends({3: leaf}, KEYS, book, LEAVES)

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.sessions.remembered import ModelState
-from orchestrator.visits.receipts import check_statement
+from orchestrator.visits.receipts import check_statement, check_tour_statement
 from orchestrator.visits.run import Run
 from shared.canonical import cbor_bytes, sha256
 from shared.canonical.zeros import zeros_digest
-from shared.claims.receipt import DeviceStatement
+from shared.claims.receipt import DeviceStatement, TourStatement
 from shared.crypto.cose import load_verifier, sign1
 from shared.errors import VerificationFailed
 from tests.orchestrator.orchestrator_samples import SESSION, key, manifest
@@ -68,3 +68,27 @@ def test_what_was_rejected_changed_no_model() -> None:
     learnt = dataclasses.replace(BEFORE, model=AFTER.model)
     with pytest.raises(VerificationFailed, match="model after a rejected visit"):
         check("rejected", learnt)
+
+
+def check_end(**changes: Any) -> None:
+    """Hold the statement of a tour's end against what the GPU answered of it."""
+    claims = TourStatement.model_validate({
+        "device": SAID["device"], "backend": "EMULATED", "boot_counter": 1, "life": 1, "session": SESSION, "program": RULES.program,
+        "round": 1, "batches": 4, "stepped": True, "model_before": BEFORE.model, "model_after": AFTER.model,
+        "optimiser_before": BEFORE.optimiser, "optimiser_after": AFTER.optimiser,
+    } | changes)  # fmt: skip
+    run = SimpleNamespace(life=SimpleNamespace(statement_key=load_verifier(DEVICE.public)))
+    signed = sign1(cbor_bytes(claims.model_dump(mode="python")), DEVICE, kid=sha256(DEVICE.public))
+    check_tour_statement(cast("Run", run), signed, claims)
+
+
+def test_what_was_dropped_changed_no_model_and_an_end_had_gradients() -> None:
+    check_end()
+    check_end(stepped=False, model_after=BEFORE.model)
+    for changes, named in (
+        ({"stepped": False}, "model after a dropped tour"),
+        ({"batches": 0}, "batches of a tour"),
+    ):
+        with pytest.raises(VerificationFailed, match=f"statement's {named}") as refused:
+            check_end(**changes)
+        assert refused.value.code == "statement-mismatch"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpu_agent.hardware import commands_tour
 from gpu_agent.workload.programs.classifier import label_losses
 from shared.claims.training import Schedule
 from shared.names import TravelMode
@@ -93,6 +94,27 @@ async def test_a_tour_that_makes_the_model_worse_is_dropped_as_one(session_world
     first = statements[0][1]["accumulated"]["before"]
     assert [said["accumulated"]["before"] == first for _, said in statements] == [True, False, False] * 2
     assert len([event for event in events if "tour_ended" in event and "'stepped': False" in event]) == 2
+
+
+async def test_a_gpu_that_steps_where_it_was_to_drop_the_tour_ends_the_session(
+    session_world: Any, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It signs truly what became of the model: a dropped tour that changed it. No leaf is made of that, and no model comes of it."""
+    honest, kinds = commands_tour.launch, []
+
+    def launch(state: Any, kind: Any, *rest: Any) -> Any:
+        kinds.append(kind)
+        return honest(state, "step" if kind == "drop" else kind, *rest)
+
+    monkeypatch.setattr(commands_tour, "launch", launch)
+    async with session_world(work) as world:
+        session = await overshot(world, _submitted)
+        view = await world.finish(session)
+        events = await world.events(session)
+    assert kinds == ["step", "drop"]
+    assert (view["phase"], view["failure"]["code"]) == ("FAILED", "statement-mismatch")
+    assert "model after a dropped tour" in view["failure"]["detail"]
+    assert not any("tour_ended" in event for event in events)
 
 
 async def test_who_leaves_inside_a_tour_leaves_the_others_their_step(session_world: Any, work: Work) -> None:

@@ -19,6 +19,7 @@ from tests.ui.conftest import NewTab
 from tests.ui.stage import UiStage
 from tests.ui.test_receipts_in_the_browser import CHECK
 
+ENOUGH = Happened("stopped_early", {"reason": "x", "position": 1})
 RULE = Validation(dataset="ab" * 32, records=10, every_visits=1, max_loss_increase=0.125)
 ONE, TWO, THREE = Visited(1), Visited(2), Visited(3)
 ROSE = {"validation_before": 1.0, "validation_after": 101.0}
@@ -65,6 +66,7 @@ HONEST: dict[str, Make] = {
     "the plan as it is": _log(ONE, TWO, THREE, Visited(4)),
     "stops passed over": _log(TWO, Visited(6)),
     "a restore": _log(ONE, TWO, _restored(1), Visited(2, start=0), THREE),
+    "enough learnt, and lost again": _log(ONE, TWO, ENOUGH, _restored(1), Visited(2, start=0)),
     "events of other kinds": _log(Happened("recalled", {}), ONE),
     "a veto behind an approval": _approvals(
         _word(A),
@@ -84,6 +86,10 @@ FORGED: dict[str, tuple[Make, str]] = {
         _log(ONE, TWO, THREE, _restored(3), Visited(4, start=0)), "starts from an earlier model",
     ),
     "a best model that nobody agreed on": (_log(ONE, TWO, THREE, _best(0)), "chooses a best model"),
+    "every visit the first": (_log(ONE, Visited(2, said={"first_step": 0})), "does not count on from the steps"),
+    "a first visit that is not": (_log(Visited(1, said={"first_step": 4})), "does not count on from the steps"),
+    "a visit behind the end": (_log(ONE, Happened("completed", {}), TWO), "comes after completed"),
+    "a visit though enough was learnt": (_log(ONE, ENOUGH, TWO), "comes after stopped_early"),
     "a loss that rose too far": (_log(Visited(1, told=ROSE)), "held-out loss"),
     "another number of records": (_log(Visited(1, said={"records": 10**9})), "other records than planned"),
     "another number of records approved": (

@@ -150,6 +150,9 @@ def test_numbers_and_sizes_at_their_edges(run: Any) -> None:
         "1.0 MiB",
     ]
     assert run("common/format", "moment", 1_800_000_000.5) == "2027-01-15 08:00:00 UTC"
+    assert run("common/format", "moment", 2**53) == str(2**53), (
+        "no date is that far away, and no verdict is lost for it"
+    )
 
 
 def test_points_of_a_time_axis_say_no_more_than_tells_them_apart(run: Any) -> None:

@@ -32,7 +32,8 @@ export function duration(seconds) {
 /** A time in seconds since 1970 as date and time, as every command says it: people who read the same page are in several zones. */
 export function moment(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  return `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  const at = new Date(seconds * 1000);
+  return Number.isNaN(at.getTime()) ? String(seconds) : `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
 /** How long ago `seconds` (since 1970) is at `now`. */

@@ -14,21 +14,22 @@ export function checkFirstLink(statement, start, who, first) {
   require("predecessor", fits, `${who} does not go on where ${start.session} came to rest`);
 }
 
+const OVER = ["stopped_early", "completed", "failed", "cancelled"];
 const restoredTo = (event) => (event[2] === "restored" ? event[3].get("position") : null);
 
-/**
- * Stops follow one another in the log as in the plan, so none comes twice, and a round has one of each holder; behind the leaf of a restore they
- * go on from where that went back to. A visit and its epoch are never used again, not by a repeat either. Throws CheckFailed naming the leaf.
- */
+/** No stop comes twice but behind a restore, no visit or epoch ever, and none behind the session's end. Throws CheckFailed. */
 export function checkOnce(checked) {
   const seen = new Set();
   let counting = [];
+  let over = "";
   for (const { index: leaf, receipt, event } of checked) {
     if (!receipt) {
       const position = restoredTo(event);
+      if (["", OVER[0]].includes(over)) over = OVER.includes(event[2]) ? event[2] : position === null ? over : "";
       if (position !== null) counting = counting.filter((one) => one.get("index") <= position);
       continue;
     }
+    require("once", !over, `leaf ${leaf}: comes after ${over}`);
     for (const [what, name] of [["visit", receipt.get("visit")], ["epoch", receipt.get("epoch")]]) {
       require("once", !seen.has(`${what} ${name}`), `leaf ${leaf}: ${what} ${name} has a receipt before`);
       seen.add(`${what} ${name}`);
@@ -47,27 +48,28 @@ function sameTour(before, mixed) {
   return Boolean(before && mixed) && mixed.get("first") > 0 && ["round", "seed", "visits", "records"].every((name) => before.get(name) === mixed.get(name));
 }
 
-/** Which model the log stands at, leaf by leaf. `stood`: [stops behind it, model] of all that count; `stands`: what the next visit may start from. */
+const reached = (model, step) => `${model} ${step}`;
+const modelOf = (one) => one.split(" ")[0];
+
+/** Where the log stands. `stood`: [stops behind it, where] of all that count; `stands`: where the next visit may start. */
 class Past {
   stood = [];
   known = new Set();
   stands = new Set();
 
-  constructor(model) {
-    if (model) this.#begin(model);
+  constructor(start) {
+    if (start) this.#add(0, reached(start.model, start.step));
   }
 
-  #begin(model) {
-    this.stood.push([0, model]);
-    this.known.add(model);
-    this.stands = new Set([model]);
+  #add(stop, one) {
+    this.stood.push([stop, one]);
+    this.known.add(modelOf(one));
+    this.stands = new Set([one]);
   }
 
   leave(stop, before, after) {
-    if (this.stood.length === 0) this.#begin(before);
-    this.stood.push([stop, after]);
-    this.known.add(before).add(after);
-    this.stands = new Set([after]);
+    if (this.stood.length === 0) this.#add(0, before);
+    this.#add(stop, after);
   }
 
   hear(event, leaf, releasesBest) {
@@ -75,27 +77,26 @@ class Past {
     if (event[2] === "best_chosen") this.#chosen(event[3].get("model"), leaf, releasesBest);
   }
 
-  /** What was sealed there is what the last of the stops up to there left. */
+  /** What the last of the stops up to there left. */
   #restored(position) {
     this.stood = this.stood.filter(([stop]) => stop <= position);
     const latest = this.stood.at(-1)?.[0] ?? 0;
-    this.stands = new Set(this.stood.filter(([stop]) => stop === latest).map(([, model]) => model));
+    this.stands = new Set(this.stood.filter(([stop]) => stop === latest).map(([, one]) => one));
   }
 
   #chosen(model, leaf, releasesBest) {
     require("chain of models", releasesBest, `leaf ${leaf} chooses a best model in a session that releases its last one`);
-    require("chain of models", this.stood.some(([, one]) => one === model), `leaf ${leaf} chooses a model that no earlier receipt left`);
-    this.stood.push([this.stood.at(-1)[0], model]);
-    this.stands = new Set([...this.stands, model]); // a late approval may bring a visit before the GPU has gone back to it
+    const best = this.stood.map(([, one]) => one).filter((one) => modelOf(one) === model);
+    require("chain of models", best.length > 0, `leaf ${leaf} chooses a model that no earlier receipt left`);
+    const stop = this.stood.at(-1)[0];
+    this.stood.push(...best.map((one) => [stop, one]));
+    this.stands = new Set([...this.stands, ...best]); // a late approval may bring a visit before the GPU has gone back to it
   }
 }
 
-/**
- * Each receipt starts from the model that the one before it left, the first from its predecessor's if there is one; behind the leaf of a restore
- * from the one that stood there. Throws CheckFailed naming the leaf. `checked`: receipts and events in the log's order; `rules`: the manifest.
- */
+/** Each receipt goes on where the log stands, in model and steps. Throws CheckFailed. */
 export function checkChain(checked, { predecessor: start, validation }) {
-  const past = new Past(start?.model);
+  const past = new Past(start);
   let before = null;
   for (const { index, receipt, statement, event } of checked) {
     if (!receipt) {
@@ -103,11 +104,18 @@ export function checkChain(checked, { predecessor: start, validation }) {
       continue;
     }
     checkFirstLink(statement, start, `leaf ${index}`, before === null);
-    const [from, to] = [statement.get("model_before"), statement.get(receipt.get("outcome") === "closed" ? "model_after" : "model_before")];
-    const stands = sameTour(before?.get("mixed"), statement.get("mixed")) ? new Set([before.get("model_before")]) : past.stands;
-    const why = past.known.has(from) ? "an earlier model, and no leaf tells of a restore to it" : "a model that no earlier receipt left";
-    if (stands.size > 0 && !stands.has(from)) throw new CheckFailed("chain of models", `leaf ${index} starts from ${why}`);
+    const [model, step] = [statement.get("model_before"), statement.get("first_step")];
+    const from = reached(model, step);
+    const to = receipt.get("outcome") === "closed" ? reached(statement.get("model_after"), step + statement.get("steps")) : from;
+    const tour = sameTour(before?.get("mixed"), statement.get("mixed"));
+    const stands = tour ? new Set([reached(before.get("model_before"), before.get("first_step"))]) : past.stands;
+    if (!(stands.size > 0 ? stands.has(from) : step === 0)) throw new CheckFailed("chain of models", `leaf ${index} ${unlinked(model, stands, past)}`);
     before = statement;
     past.leave(receipt.get("index"), from, to);
   }
+}
+
+function unlinked(model, stands, past) {
+  if (stands.size === 0 || [...stands].some((one) => modelOf(one) === model)) return "does not count on from the steps before it";
+  return `starts from ${past.known.has(model) ? "an earlier model, and no leaf tells of a restore to it" : "a model that no earlier receipt left"}`;
 }
