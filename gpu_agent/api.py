@@ -32,7 +32,7 @@ from gpu_agent.unit import GpuUnit, unit_of
 from gpu_agent.views import GpuList, GpuView, not_available
 from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
-from shared.errors import BadRequest, ConfigurationError
+from shared.errors import BadRequest, ConfigurationError, GputError
 from shared.names import PORT_PATTERN, Role
 from shared.service.app import SHORT_BODY, Lifespan, add_routes, create_service_app
 from shared.service.callers import caller_with
@@ -71,8 +71,9 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
     hbm, compute = open_engines(settings, entropy, crew)
 
     def report(error: BaseException) -> None:
-        # Without the traceback's values: frames of the device may hold plaintext.
-        _log.error("device fault", gpu=name, fault=type(error).__name__)
+        # Without the traceback's values: frames of the device may hold plaintext. Our own errors' words quote nothing (shared.errors).
+        told = {"code": error.code, "detail": error.detail} if isinstance(error, GputError) else {}
+        _log.error("device fault", gpu=name, fault=type(error).__name__, **told)
 
     device = Device(
         name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report,

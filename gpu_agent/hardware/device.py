@@ -35,7 +35,7 @@ class Device:
     Args:
         gpu_id: the operator's name for it; `root` knows the device's own.
         next_boot: advances the boot counter durably.
-        report: told of faults that are bugs.
+        report: told of faults that are bugs, and of those that an SPDM message only hears of as an error.
         hash_leaves: how the leaves of a visit's records are computed.
     """
 
@@ -60,7 +60,7 @@ class Device:
         self._state.copies.hash_leaves = hash_leaves
         self._processor = CommandProcessor(self._state, report)
         self._stock = StockFirmware(hbm, compute, self._state.copies.grants)
-        self._responder = SpdmResponder(root, entropy=entropy, hooks=self)
+        self._responder = SpdmResponder(root, entropy=entropy, hooks=self, report=report)
         self._orders, self._lock = threading.Lock(), threading.Lock()
         self._pressing = threading.Event()
 
@@ -208,13 +208,19 @@ class Device:
         """A handshake stands: wipe, or begin the next life.
 
         Raises:
-            VerificationFailed: another life began between this KEY_EXCHANGE and its FINISH.
+            VerificationFailed `resume-refused`: another life began between this KEY_EXCHANGE and its FINISH; and any fault of the device's.
         """
-        if vendor.life:
-            self._require_next(vendor)
-            self._state.next_life(export_master_secret)
-        else:
-            self._state.first_life(export_master_secret)
+        try:
+            if vendor.life:
+                self._require_next(vendor)
+                self._state.next_life(export_master_secret)
+            else:
+                self._state.first_life(export_master_secret)
+        finally:
+            if (
+                not self._state.life
+            ):  # a wipe that began and did not end: the life that it ended commands nothing any more
+                self._processor.erase()
         self._processor.new_life(export_master_secret)
 
     def _require_next(self, vendor: VendorElement) -> None:

@@ -134,17 +134,21 @@ class GpuState:
         self._first_export = None
 
     def wipe(self) -> None:
-        """Destroy compute, keys and every byte in HBM; the boot counter tells."""
-        self.take_news(self.compute.destroy())
+        """Destroy compute, keys and every byte in HBM; the boot counter tells, and first: what cannot be counted does not happen.
+
+        Raises:
+            ConfigurationError: the boot counter cannot be written; nothing changed. Else the session is forgotten, whatever fails.
+        """
+        self.boot_counter = self._next_boot()
+        self.bound = self.resume = self._first_export = None
+        self.life, self.life_open, self.ready, self.program_loaded = 0, False, False, False
+        self.ledger = Ledger()
+        self.compute.destroy()  # its news is of no work that is known any more
         self.copies.fence(self.epochs.alive)
         self.hbm.wipe()
         self.regions.clear()
         self.epochs.wipe()
-        self.ledger = Ledger()
-        self.bound = self.resume = self._first_export = None
-        self.life, self.life_open, self.ready, self.program_loaded = 0, False, False, False
         self.unswept = False
-        self.boot_counter = self._next_boot()
 
     # ------------------------------------------------------------ facts
 

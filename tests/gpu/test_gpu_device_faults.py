@@ -1,0 +1,110 @@
+"""Faults of the device's own at a handshake: nothing is half done, the requester hears that there was one, and the agent's log which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import CapturingLogger
+
+from gpu_agent.api import build_gpu
+from gpu_agent.hardware.device import Device
+from gpu_agent.settings import AgentSettings
+from shared.attestation.spdm_requester import SpdmRequester
+from shared.errors import ConfigurationError, GputError, Unavailable
+from shared.service.clock import system_entropy
+from shared.wire import gpu
+from tests.gpu.gpu_training import DATA, committed_visit
+from tests.gpu.gpu_world import World, device_folder
+
+
+def stranger(world: World) -> World:
+    return World(world.device, world.hbm, world.compute, world.now, world.faults)
+
+
+def shake(device: Device) -> None:
+    requester = SpdmRequester(entropy=system_entropy, signing_key_digest=bytes(32))
+    message: bytes | None = requester.start()
+    while message is not None:
+        message = requester.feed(device.spdm(message))
+
+
+def test_a_wipe_that_cannot_be_counted_touches_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A counter that stays where it was would deny that anything had happened, and the owner could explain no life any more."""
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    before, extents = world.measure(), world.hbm.allocated()
+
+    def full() -> int:
+        raise ConfigurationError("the boot counter cannot be used", code="boot-counter")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.device._state, "_next_boot", full)
+        with pytest.raises(Unavailable) as caught:
+            stranger(world).connect()
+        assert (caught.value.code, [getattr(one, "code", "") for one in world.faults]) == (
+            "spdm-device-fault",
+            ["boot-counter"],
+        )
+        assert world.refused(gpu.EndSession()) == "boot-counter"
+    world.faults.clear()
+    assert (world.hbm.allocated(), world.device.boot_counter) == (extents, world.boot)
+    assert world.measure() == before, "the old life goes on"
+    assert world.resume().life == 2, "and so does its session"
+    assert world.measure().model == before.model
+
+
+def test_a_wipe_that_fails_half_way_has_forgotten_the_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.set_up()
+
+    def stuck() -> list[Any]:
+        raise Unavailable("the compute process did not die in time", code="compute-stuck")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.compute, "destroy", stuck)
+        with pytest.raises(Unavailable) as caught:
+            stranger(world).connect()
+        assert (caught.value.code, [getattr(one, "code", "") for one in world.faults]) == (
+            "spdm-device-fault",
+            ["compute-stuck"],
+        )
+    world.faults.clear()
+    assert world.device.boot_counter == world.boot + 1, "which whoever had it can see"
+    with pytest.raises(GputError) as refused:
+        world.run(gpu.Status())
+    assert refused.value.code == "no-life"
+    with pytest.raises(GputError) as gone:
+        world.connect(resume=True)
+    assert gone.value.code == "spdm-error"
+    assert world.hbm.allocated() != []
+    assert stranger(world).connect().boot_counter == world.boot + 2
+    assert world.hbm.allocated() == []
+
+
+def test_a_refused_resume_is_no_fault(world: World) -> None:
+    world.set_up()
+    with pytest.raises(GputError) as caught:
+        world.connect(resume=True, secret=bytes(32))
+    assert (caught.value.code, caught.value.got, world.faults) == ("spdm-error", "0x01", [])
+
+
+def test_the_agents_log_names_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = CapturingLogger()
+    monkeypatch.setattr("gpu_agent.api._log", log)
+    settings = AgentSettings(
+        data_dir=tmp_path, device_dir=device_folder(), platform_key=tmp_path / "mux.pub", hbm_bytes=1 << 22
+    )
+    unit = build_gpu(settings)
+    try:
+        (tmp_path / "gpu-0.new").mkdir()  # where the counter's next value would be written
+        with pytest.raises(Unavailable):
+            shake(unit.device)
+        unit.device._processor._report(ValueError("bytes of a record"))
+    finally:
+        unit.power_off()
+    first, second = log.calls
+    assert (first.method_name, first.args) == ("error", ("device fault",))
+    assert (first.kwargs["fault"], first.kwargs["code"]) == ("ConfigurationError", "boot-counter")
+    assert str(tmp_path) in first.kwargs["detail"]
+    assert second.kwargs == {"gpu": "gpu-0", "fault": "ValueError"}, "of a bug's words nothing is told"
