@@ -55,7 +55,7 @@ class Session:
     model: ModelMemory | None = None
     control: Extent | None = None
     control_digest: bytes = b""
-    checkpoints: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    checkpoints: dict[bytes, tuple[str, str, bytes]] = field(default_factory=dict)  # what a key has sealed
     restored: tuple[int, bytes] | None = None  # what the chunks of the restore under way begin with
     noise: Secret | None = None  # what private trainings draw their noise from
 
