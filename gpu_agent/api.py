@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path as FilePath
@@ -76,8 +77,8 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
         _log.error("device fault", gpu=name, fault=type(error).__name__, **told)
 
     device = Device(
-        name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report,
-        hash_leaves=LeafCrew(crew),
+        name, root, hbm, compute, entropy=entropy, clock=clock, timer=time.monotonic, next_boot=boots.advance,
+        report=report, hash_leaves=LeafCrew(crew),
     )  # fmt: skip
     if settings.mux_registers is None:
         return GpuUnit(device, compute, Mux(tuple(settings.ports)), crew.close)

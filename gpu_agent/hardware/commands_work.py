@@ -88,11 +88,11 @@ def poll(state: GpuState, command: Poll, bulk: Bulk) -> WorkState:
     """A work's state; waits, without holding up copies, until the work is over, or steps beyond `after` were gathered for GATHER_S, or the
     time is over."""
     work = state.ledger.work(command.work)
-    began = state.clock()
+    began = state.timer()  # a clock that is set back or forward makes no wait longer or shorter
     deadline = began + command.wait_ms / 1000
     while work.state == "running":
         until = min(deadline, began + GATHER_S) if work.has_news(command.after) else deadline
-        left = until - state.clock()
+        left = until - state.timer()
         news = state.wait(left) if left > 0 else []
         if not news:
             break

@@ -34,7 +34,7 @@ class Device:
 
     Args:
         gpu_id: the operator's name for it; `root` knows the device's own.
-        next_boot: advances the boot counter durably.
+        clock, timer, next_boot: see `Doors`; the boot counter advances durably.
         report: told of faults that are bugs, and of those that an SPDM message only hears of as an error.
         hash_leaves: how the leaves of a visit's records are computed.
     """
@@ -48,13 +48,14 @@ class Device:
         *,
         entropy: Callable[[int], bytes],
         clock: Callable[[], float],
+        timer: Callable[[], float],
         next_boot: Callable[[], int],
         report: Callable[[BaseException], None],
         hash_leaves: HashLeaves = leaf_hashes,
     ) -> None:
         self.gpu_id, self.backend = gpu_id, root.backend
         self._hbm, self._compute, self._clock, self._root = hbm, compute, clock, root
-        doors = Doors(root.device, root.backend.value, entropy, clock, next_boot, root.sign_statement)
+        doors = Doors(root.device, root.backend.value, entropy, clock, timer, next_boot, root.sign_statement)
         self._state = GpuState(doors, hbm, compute)
         self._state.wait = self._wait
         self._state.copies.hash_leaves = hash_leaves

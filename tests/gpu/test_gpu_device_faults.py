@@ -9,14 +9,16 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from gpu_agent.api import build_gpu
+from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.device import Device
 from gpu_agent.settings import AgentSettings
 from shared.attestation.spdm_requester import SpdmRequester
 from shared.errors import ConfigurationError, GputError, Unavailable
+from shared.names import RegionKind
 from shared.service.clock import system_entropy
 from shared.wire import gpu
 from tests.gpu.gpu_training import DATA, committed_visit
-from tests.gpu.gpu_world import World, device_folder
+from tests.gpu.gpu_world import MANIFEST, SESSION, World, device_folder
 
 
 def stranger(world: World) -> World:
@@ -108,3 +110,22 @@ def test_the_agents_log_names_the_fault(tmp_path: Path, monkeypatch: pytest.Monk
     assert (first.kwargs["fault"], first.kwargs["code"]) == ("ConfigurationError", "boot-counter")
     assert str(tmp_path) in first.kwargs["detail"]
     assert second.kwargs == {"gpu": "gpu-0", "fault": "ValueError"}, "of a bug's words nothing is told"
+
+
+def test_too_little_room_for_the_control_structures_leaves_nothing_allocated(world: World) -> None:
+    """Theirs is the last that there may be too little of; and what was refused may be asked for again, smaller."""
+    world.set_up()
+    spare = [region for region in world.regions if region.kind is RegionKind.COMMITTED][1:]
+    regions = sum(pages(region.length) for region in world.regions) - sum(pages(region.length) for region in spare)
+    whole = world.hbm.backing
+    world.connect()
+    upload, bulk = world.program_command()
+    world.run(gpu.InitSession(session=SESSION, manifest=MANIFEST), upload, bulk=bulk)
+    before = world.hbm.used
+    try:
+        world.hbm.backing = regions
+        assert world.refused(world.configure_command()) == "gpu-out-of-memory"
+        assert (world.hbm.used, world.device._state.session.config) == (before, None)
+        assert world.run(world.configure_command(buffers=1))[0].regions
+    finally:
+        world.hbm.backing = whole
