@@ -179,11 +179,12 @@ class Device:
 
     def _wait(self, timeout_s: float) -> Sequence[News]:
         """Called with the lock held, from a poll; gives it to copies while it waits."""
+        known = self._compute.wakes  # before the look: who presses from now on is heard by the wait
         if self._pressing.is_set():
             return []
         self._lock.release()
         try:
-            return self._compute.news(timeout_s)
+            return self._compute.news(timeout_s, known)
         finally:
             self._lock.acquire()
 

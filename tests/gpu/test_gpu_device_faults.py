@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from gpu_agent.api import build_gpu
+from gpu_agent.boot_counter import BootCounter
 from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.device import Device
 from gpu_agent.settings import AgentSettings
@@ -17,8 +19,11 @@ from shared.errors import ConfigurationError, GputError, Unavailable
 from shared.names import RegionKind
 from shared.service.clock import system_entropy
 from shared.wire import gpu
+from shared.wire.codec import encode, encode_all
+from shared.wire.stock import ReadMemory, StockFrame
 from tests.gpu.gpu_training import DATA, committed_visit
 from tests.gpu.gpu_world import MANIFEST, SESSION, World, device_folder
+from tests.gpu.test_gpu_paper import PAPER, Attacker, install
 
 
 def stranger(world: World) -> World:
@@ -129,3 +134,61 @@ def test_too_little_room_for_the_control_structures_leaves_nothing_allocated(wor
         assert world.run(world.configure_command(buffers=1))[0].regions
     finally:
         world.hbm.backing = whole
+
+
+def test_the_keys_of_a_session_that_was_ended_are_gone(world: World) -> None:
+    world.set_up()
+    keys = world.device._processor._keys
+    assert keys is not None
+    assert keys.key("gsp_cpu_locked_rpc")
+    world.run(gpu.EndSession())
+    with pytest.raises(GputError) as caught:
+        keys.key("gsp_cpu_locked_rpc")
+    assert caught.value.code == "key-erased"
+    assert world.device.commands(world.sent[-1]), "its last answer may still be repeated"
+
+
+def test_an_spdm_message_between_the_look_and_the_wait_ends_a_poll(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited, compute, device = threading.Event(), world.compute, world.device
+    original = compute.news
+
+    def pressed(timeout_s: float, since: int | None = None) -> list[Any]:
+        compute.wake()  # as the message does, just when the poll had seen that nobody presses
+        news = original(timeout_s, since)
+        waited.set()
+        return news
+
+    monkeypatch.setattr(compute, "news", pressed)
+
+    def wait() -> None:
+        with device._ordered():
+            device._wait(30.0)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waited.wait(15), "the wake was lost"
+    thread.join()
+
+
+@pytest.mark.parametrize("text", ["-5", "1_000", "\u0663", "9" * 30, "", "+1"])
+def test_only_what_it_writes_is_a_boot_counter(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "gpu-0.boot"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        BootCounter(path)
+    assert caught.value.code == "boot-counter"
+    path.write_text("41\n")
+    assert BootCounter(path).advance() == 42
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_stock_frame_of_another_number_of_commands_is_answered_in_order(world: World, number: int) -> None:
+    world.set_up(**PAPER)
+    thief = Attacker(install(world))
+    read = ReadMemory(address=0, length=16)
+    n, ct = thief.channel.seal(encode_all([read] * number))
+    answer = thief.send(encode(StockFrame(epoch=thief.holder.grant.epoch, n=n, ct=ct)))
+    assert answer.code == "bad-request"
+    assert thief.do(read).code is None, "both sides still count alike"
