@@ -165,7 +165,9 @@ class Device:
         return self._root.statement_certificate
 
     def close(self) -> None:
-        """Power off: end compute, wipe memory and keys."""
+        """Power off: end compute, wipe memory and keys; a poll that waits, or is about to, is let go first."""
+        self._pressing.set()
+        self._compute.wake()
         with self._ordered():
             self._compute.close()
             self._processor.erase()

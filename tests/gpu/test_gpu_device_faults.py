@@ -20,6 +20,7 @@ from shared.names import RegionKind
 from shared.service.clock import system_entropy
 from shared.wire import gpu
 from shared.wire.codec import encode, encode_all
+from shared.wire.gpu import MAX_BULK_RECORD
 from shared.wire.stock import ReadMemory, StockFrame
 from tests.gpu.gpu_training import DATA, committed_visit
 from tests.gpu.gpu_world import MANIFEST, SESSION, World, device_folder
@@ -192,3 +193,12 @@ def test_a_stock_frame_of_another_number_of_commands_is_answered_in_order(world:
     answer = thief.send(encode(StockFrame(epoch=thief.holder.grant.epoch, n=n, ct=ct)))
     assert answer.code == "bad-request"
     assert thief.do(read).code is None, "both sides still count alike"
+
+
+def test_a_bulk_record_has_two_mebibytes_at_most(world: World) -> None:
+    world.set_up()
+    place = world.region(RegionKind.VALIDATION).handle
+    long = bytes(MAX_BULK_RECORD + 1)
+    asked = gpu.Upload(region=place, offset=0, length=len(long), records=1)
+    assert world.refused(asked, bulk=[long]) == "bulk-too-large"
+    assert world.refused(asked.model_copy(update={"length": MAX_BULK_RECORD}), bulk=[long[1:]]) == "out-of-range"
