@@ -217,14 +217,12 @@ class GpuState:
         except OutOfMemory:
             self.hbm.free(control)
             raise
-        self.session.config = command
+        self.session.config, named = command, names_optimiser(command)
         self.session.noise = Secret(self.entropy(NOISE_BYTES)) if command.privacy is not None else None
         for kind, extent in allotment.all():
             proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None
             self.regions.add(kind, extent.address, extent.length, proof)
-        self.session.model = ModelMemory(
-            self.hbm, plan, self.entropy, allotment, names_optimiser=names_optimiser(command)
-        )
+        self.session.model = ModelMemory(self.hbm, plan, self.entropy, allotment, names_optimiser=named)
         self._write_control(control)
         return self.regions.all()
 
