@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path as FilePath
@@ -32,7 +33,7 @@ from gpu_agent.unit import GpuUnit, unit_of
 from gpu_agent.views import GpuList, GpuView, not_available
 from shared.claims import Claim
 from shared.crypto.signing import fingerprint, load_public
-from shared.errors import BadRequest, ConfigurationError
+from shared.errors import BadRequest, ConfigurationError, GputError
 from shared.names import PORT_PATTERN, Role
 from shared.service.app import SHORT_BODY, Lifespan, add_routes, create_service_app
 from shared.service.callers import caller_with
@@ -71,12 +72,13 @@ def build_gpu(settings: AgentSettings, clock: Clock = system_clock, entropy: Ent
     hbm, compute = open_engines(settings, entropy, crew)
 
     def report(error: BaseException) -> None:
-        # Without the traceback's values: frames of the device may hold plaintext.
-        _log.error("device fault", gpu=name, fault=type(error).__name__)
+        # Without the traceback's values: frames of the device may hold plaintext. Our own errors' words quote nothing (shared.errors).
+        told = {"code": error.code, "detail": error.detail} if isinstance(error, GputError) else {}
+        _log.error("device fault", gpu=name, fault=type(error).__name__, **told)
 
     device = Device(
-        name, root, hbm, compute, entropy=entropy, clock=clock, next_boot=boots.advance, report=report,
-        hash_leaves=LeafCrew(crew),
+        name, root, hbm, compute, entropy=entropy, clock=clock, timer=time.monotonic, next_boot=boots.advance,
+        report=report, hash_leaves=LeafCrew(crew),
     )  # fmt: skip
     if settings.mux_registers is None:
         return GpuUnit(device, compute, Mux(tuple(settings.ports)), crew.close)

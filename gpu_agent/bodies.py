@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 
 from shared.claims.visit import MAX_CHUNK_BYTES
-from shared.errors import BadRequest
+from shared.errors import BadRequest, LimitExceeded
 from shared.service.bulk import BULK, BulkBody
 from shared.wire.copy import HEADER_BYTES, MAX_RECORDS_AT_ONCE, MAX_TAGS_BYTES, record_length
 
@@ -33,12 +33,19 @@ async def taken(request: Request, take: Callable[[bytes | memoryview], Awaitable
     """What `take` says of the last record; it takes one after another, each while the next is on its way, and keeps none of their memory.
 
     Raises:
-        BadRequest `malformed-copy-record`: no records. LimitExceeded: too long a body. And what `take` raises: nothing behind is taken.
+        BadRequest `malformed-copy-record`: no records. LimitExceeded: too long a body, or too many records.
+            And what `take` raises: nothing behind is taken.
     """
     request.scope["gput.body_limit"].bytes = BODY_LIMIT
     under_way: asyncio.Future[T] | None = None
     try:
+        count = 0
         async for record in _records_of(request):
+            count += 1
+            if count > MAX_RECORDS_AT_ONCE:
+                raise LimitExceeded(
+                    f"a request carries at most {MAX_RECORDS_AT_ONCE} copy records", remedy="Send the rest in another."
+                )
             if under_way is not None:
                 await under_way
             under_way = asyncio.ensure_future(take(record))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from shared.errors import ConfigurationError
@@ -20,7 +21,7 @@ class BootCounter:
         self._path = path
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._value = int(path.read_text()) if path.exists() else 0
+            self._value = _number(path.read_text()) if path.exists() else 0
         except (OSError, ValueError) as error:
             raise self._unusable(error) from None
 
@@ -52,3 +53,10 @@ class BootCounter:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _number(text: str) -> int:
+    """As `_keep` writes it. Raises: ValueError: what Python would take beside that is damage."""
+    if not re.fullmatch(r"[0-9]{1,15}\n?", text):
+        raise ValueError("it holds no number")
+    return int(text)

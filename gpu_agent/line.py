@@ -43,7 +43,9 @@ class Line:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # whose turn it was goes away: it is the next one's
+            if (
+                turn.done() and not turn.cancelled() and turn.exception() is None
+            ):  # whose turn it was goes away: it is the next one's
                 self._next()
             raise
         finally:

@@ -113,7 +113,6 @@ class GpuUnit:
 
     def power_off(self) -> None:
         """End compute and wipe; a poll that waits is let go first."""
-        self.compute.wake()
         self.device.close()
         for threads in (*self._threads.values(), self._ahead):
             threads.shutdown(wait=True)

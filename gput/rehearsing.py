@@ -16,6 +16,8 @@ from shared.claims.accountant import over_budget, spent
 from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
 from shared.claims.program import ProgramManifest
+from shared.claims.visit import CursorRange
+from shared.protocol.record_order import different
 from shared.protocol.travel import buffers
 
 MOST_BYTES = 64 << 20
@@ -160,10 +162,11 @@ def _too_few(manifest: Manifest, holder: str, records: int | None) -> Iterator[R
     over = over_budget(manifest, holder, records)
     if over:
         yield Remark(holder, "fault", over, "Plan fewer rounds, more noise, or more epsilon.", "privacy-budget")
-    different = visit if records is None else min(visit, records)
-    if different < manifest.privacy_floor:
+    brings = visit if records is None else _fewest(manifest, holder, records)
+    if brings < manifest.privacy_floor:
         yield Remark(
-            holder, "note", f"a visit has {different} records, fewer than privacy_floor ({manifest.privacy_floor}): no loss is released",
+            holder, "note",
+            f"a visit has {brings} different records, fewer than privacy_floor ({manifest.privacy_floor}): no loss is released",
             "Lengthen the visits, or ask for more records, if you want to see losses.", "losses-not-released",
         )  # fmt: skip
     if records is not None and records < batch:
@@ -171,6 +174,19 @@ def _too_few(manifest: Manifest, holder: str, records: int | None) -> Iterator[R
             holder, "note", f"a batch of {batch} is larger than its {records} records: one step has a record several times",
             "Lower batch_size, or ask for more records.", "batch-over-records",
         )  # fmt: skip
+
+
+def _fewest(manifest: Manifest, holder: str, records: int) -> int:
+    """Different records of a visit with fewer of them than the privacy floor, if there is one; else enough for it."""
+    visit, found = manifest.steps_for(holder) * manifest.training.batch_size, manifest.privacy_floor
+    for start in range(
+        manifest.records_behind(holder), manifest.records_behind(holder) + manifest.rounds * visit, visit
+    ):
+        cursor = CursorRange(start=start, count=visit, order=manifest.record_order, seed=manifest.training.seed)
+        found = different(cursor, records, enough=manifest.privacy_floor)
+        if found < manifest.privacy_floor:
+            break
+    return found
 
 
 def buffer_needed(manifest: Manifest, program: ProgramManifest, holder: str) -> int:

@@ -40,7 +40,7 @@ class ComputeProcess:
         self._changed = threading.Condition()
         self._news: deque[News] = deque()
         self._replies: deque[dict[str, Any]] = deque()
-        self._woken = False
+        self._wakes = 0
         self._number = 0
         self._loaded = set[
             str
@@ -108,12 +108,17 @@ class ComputeProcess:
                 self._active = False  # nobody heard of it
             raise
 
-    def news(self, timeout_s: float) -> list[News]:
+    @property
+    def wakes(self) -> int:
+        """See `Compute.wakes`."""
+        return self._wakes
+
+    def news(self, timeout_s: float, since: int | None = None) -> list[News]:
         """See `Compute.news`."""
         with self._changed:
             if not self._news and timeout_s > 0:
-                self._woken = False
-                self._changed.wait_for(lambda: self._news or self._woken, timeout_s)
+                known = self._wakes if since is None else since
+                self._changed.wait_for(lambda: self._news or self._wakes != known, timeout_s)
             news = list(self._news)
             self._news.clear()
         return news
@@ -121,7 +126,7 @@ class ComputeProcess:
     def wake(self) -> None:
         """See `Compute.wake`."""
         with self._changed:
-            self._woken = True
+            self._wakes += 1
             self._changed.notify_all()
 
     def destroy(self) -> list[News]:

@@ -25,11 +25,14 @@ class Bulk:
         """The next `count` records.
 
         Raises:
-            BadRequest: there are fewer.
+            BadRequest: there are fewer. LimitExceeded: one is longer than a record may be.
         """
         if count > len(self._left):
             raise BadRequest("the batch has fewer bulk records than its commands name", code="bulk-mismatch")
-        return [self._left.popleft() for _ in range(count)]
+        records = [self._left.popleft() for _ in range(count)]
+        if any(len(record) > MAX_BULK_RECORD for record in records):
+            raise LimitExceeded(f"a bulk record has at most {MAX_BULK_RECORD} bytes", code="bulk-too-large")
+        return records
 
     def take(self, count: int, length: int) -> bytes:
         """The next `count` records as one byte string of exactly `length` bytes.

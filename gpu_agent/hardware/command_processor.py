@@ -48,12 +48,16 @@ class CommandProcessor:
         self._channel = CommandChannel(export_master_secret, self._state.life, "gpu")
 
     def erase(self) -> None:
-        """Forget all keys."""
+        """Forget all keys, and the last answer."""
+        self._erase_keys()
+        self._last = None
+
+    def _erase_keys(self) -> None:
         if self._channel is not None:
             self._channel.erase()
         if self._keys is not None:
             self._keys.erase()
-        self._channel = self._keys = self._last = None
+        self._channel = self._keys = None
 
     def frame(self, data: bytes) -> bytes:
         """A frame's answer. A byte-identical repeat of the last frame gets the very same bytes.
@@ -76,8 +80,7 @@ class CommandProcessor:
         answer = encode(gpu.CommandFrame(life=channel.life, n=n, ct=ct, bulk=sealed))
         self._last = (fingerprint, answer)
         if self._state.life == 0:  # the session ended in this batch; its last answer may still be repeated
-            channel.erase()
-            self._channel = None
+            self._erase_keys()
         return answer
 
     def _batch(self, payload: bytes, bulk: Bulk) -> list[Any]:

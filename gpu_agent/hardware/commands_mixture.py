@@ -16,6 +16,7 @@ from gpu_agent.hardware.trainable import require_next_step, trainable_visit
 from shared.claims.receipt import Mixed
 from shared.errors import BadRequest, ProtocolViolation
 from shared.names import Role
+from shared.protocol.mixture import Brought, Mixing
 from shared.wire.gpu import TrainTour
 from shared.wire.gpu_answers import WorkState
 
@@ -42,8 +43,9 @@ def train_tour(state: GpuState, command: TrainTour, bulk: Bulk) -> WorkState:
     descriptor, before = _launch(state, command), state.model.require_committed().told()
     state.compute.start(descriptor)
     state.model.state(ModelFact.TRAIN)
-    distinct = sum(visit.distinct for visit in visits)
-    work = Work(command, batch=state.config.options.batch_size, own_data=False, distinct=distinct)
+    brought = [Brought(visit.grant.dataset_root, visit.grant.dataset_records, visit.grant.cursor) for visit in visits]
+    different = Mixing(command.seed, brought).different
+    work = Work(command, batch=state.config.options.batch_size, own_data=False, different=different)
     state.ledger.begin(work)
     for part, visit in zip(command.parts, visits, strict=True):
         state.regions.move(part.region, RegionFact.TRAIN, Role.ORCHESTRATOR)

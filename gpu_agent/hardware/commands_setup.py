@@ -159,14 +159,14 @@ def _run_seed(state: GpuState) -> None:
     state.take_news(state.compute.news(0))  # forget an older wake-up: it would end the wait below before the work does
     state.compute.start(launch(state, "seed", None, 0, 0, 0))
     news: list[News] = []
-    deadline = state.clock() + SEED_DEADLINE_S
-    while state.clock() < deadline and not any(isinstance(item, Finished | Failed | Destroyed) for item in news):
+    deadline = state.timer() + SEED_DEADLINE_S
+    while state.timer() < deadline and not any(isinstance(item, Finished | Failed | Destroyed) for item in news):
         news += state.compute.news(1.0)
     news += state.compute.destroy()
     if any(isinstance(item, Finished) for item in news):
         return
     failure = next((item for item in news if isinstance(item, Failed)), None)
-    if failure is None and state.clock() >= deadline:
+    if failure is None and state.timer() >= deadline:
         raise Unavailable("the initial model was not made in time", code="compute-stuck")
     failure = failure or Failed("compute-lost", "the compute process died")
     said = f"the initial model was not made: {failure.detail}"

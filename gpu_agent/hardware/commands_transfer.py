@@ -25,7 +25,11 @@ _STEP: Final = struct.Struct("<Q")
 
 
 def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPart:
-    """Seal chunks of the committed state."""
+    """Seal chunks of the committed state.
+
+    Raises:
+        ProtocolViolation, BadRequest: not these chunks under this key. VerificationFailed: the committed copy is not what was committed.
+    """
     model = state.model
     digests, total = model.named(), model.committed_bytes
     offset, length = command.offset, min(command.length, total - command.offset)
@@ -33,18 +37,31 @@ def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPa
         raise BadRequest(
             f"checkpoint parts are whole chunks of {CHUNK} bytes within {total}", code="checkpoint-misaligned"
         )
-    # One key and chunk name never seal two plaintexts (law L4).
-    sealed = digests.model, require_named(digests.optimiser)
+    key, noise, optimiser = Secret(command.key), state.session.noise, require_named(digests.optimiser)
+    head = _STEP.pack(digests.step) + (noise.reveal() if noise is not None else b"")
+    # One key and chunk name never seal two plaintexts (law L4); a plaintext is all three of these.
+    sealed = digests.model, optimiser, sha256(head)
     if state.session.checkpoints.setdefault(_key_id(command), sealed) != sealed:
         raise ProtocolViolation("this checkpoint key has sealed another state", code="checkpoint-key-reused")
-    key, noise = Secret(command.key), state.session.noise
-    head = _STEP.pack(digests.step) + (noise.reveal() if noise is not None else b"")
-    for start in range(offset, offset + length, CHUNK):
-        plain = head + model.read_committed(start, min(CHUNK, total - start))
-        bulk.give(at_rest_seal(key, _name(command, start), plain, _aad(command, start, total)))
+    chunks = [
+        at_rest_seal(
+            key, _name(command, start), head + model.read_committed(start, min(CHUNK, total - start)), _aad(command, start, total)
+        )
+        for start in range(offset, offset + length, CHUNK)
+    ]  # fmt: skip
+    _require_kept(state, offset, offset + length == total)
+    for chunk in chunks:
+        bulk.give(chunk)
     return CheckpointPart(
-        offset=offset, length=length, total=total, model=sealed[0], optimiser=sealed[1], step=digests.step
+        offset=offset, length=length, total=total, model=digests.model, optimiser=optimiser, step=digests.step
     )
+
+
+def _require_kept(state: GpuState, offset: int, last: bool) -> None:
+    """Of what leaves in parts the first and the last one look whether the committed copy still is what it was, after they were read: a
+    change is told early, and of what was let go of whole none was missed."""
+    if offset == 0 or last:
+        state.model.require_kept()
 
 
 def restore(state: GpuState, command: Restore, bulk: Bulk) -> Done | Committed:
@@ -87,13 +104,22 @@ def _accept(state: GpuState, command: Restore) -> Committed:
 
 
 def export(state: GpuState, command: Export, bulk: Bulk) -> Done:
-    """The committed model's bytes, as its region lays them out (`shared.claims.layout`)."""
+    """The committed model's bytes, as its region lays them out (`shared.claims.layout`).
+
+    Raises:
+        ProtocolViolation: it has not so many. VerificationFailed: the committed copy is not what was committed.
+    """
     if command.offset + command.length > state.model.plan.model.length:
         raise ProtocolViolation(f"the model has {state.model.plan.model.length} bytes", code="out-of-range")
     end = command.offset + command.length
-    for start in range(command.offset, end, MAX_BULK_RECORD):
-        # A copy: the answer is sealed after the whole batch, and later commands of it may change the model.
-        bulk.give(bytes(state.model.read_committed(start, min(MAX_BULK_RECORD, end - start))))
+    # A copy: the answer is sealed after the whole batch, and later commands of it may change the model.
+    pieces = [
+        bytes(state.model.read_committed(start, min(MAX_BULK_RECORD, end - start)))
+        for start in range(command.offset, end, MAX_BULK_RECORD)
+    ]
+    _require_kept(state, command.offset, end == state.model.plan.model.length)
+    for piece in pieces:
+        bulk.give(piece)
     return Done()
 
 

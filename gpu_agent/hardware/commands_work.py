@@ -39,7 +39,7 @@ def train(state: GpuState, command: Train, bulk: Bulk) -> WorkState:
     state.compute.start(descriptor)
     state.model.state(ModelFact.TRAIN)
     state.regions.move(command.region, RegionFact.TRAIN, Role.ORCHESTRATOR)
-    work = Work(command, batch=state.config.options.batch_size, own_data=False, distinct=visit.distinct)
+    work = Work(command, batch=state.config.options.batch_size, own_data=False, different=visit.different)
     state.ledger.begin(work)
     visit.work = work
     state.ledger.trained(visit)
@@ -61,7 +61,7 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
         return known.tell(state.release, 0)
     state.ledger.require_idle()
     region = state.regions.get(command.region)
-    own, distinct = region.kind is RegionKind.VALIDATION, None
+    own, different = region.kind is RegionKind.VALIDATION, None
     if not own and state.config.privacy is not None:
         raise ProtocolViolation("a holder's records are not evaluated where training is private", code="not-released")
     if not own:
@@ -71,7 +71,7 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
             raise ProtocolViolation(
                 f"region {command.region} does not hold {command.records} records", code="wrong-records"
             )
-        distinct = visit.distinct
+        different = visit.different
     if command.records * state.archive.manifest.records.record_bytes > region.length:
         raise ProtocolViolation(
             f"region {command.region} does not hold {command.records} records", code="wrong-records"
@@ -79,7 +79,7 @@ def evaluate(state: GpuState, command: Evaluate, bulk: Bulk) -> WorkState:
     state.compute.start(launch(state, "evaluate", region, command.records, 0, 0))
     if not own:
         state.regions.move(command.region, RegionFact.EVALUATE, Role.ORCHESTRATOR)
-    work = Work(command, batch=state.config.options.batch_size, own_data=own, distinct=distinct)
+    work = Work(command, batch=state.config.options.batch_size, own_data=own, different=different)
     state.ledger.begin(work)
     return work.tell(state.release, 0)
 
@@ -88,11 +88,11 @@ def poll(state: GpuState, command: Poll, bulk: Bulk) -> WorkState:
     """A work's state; waits, without holding up copies, until the work is over, or steps beyond `after` were gathered for GATHER_S, or the
     time is over."""
     work = state.ledger.work(command.work)
-    began = state.clock()
+    began = state.timer()  # a clock that is set back or forward makes no wait longer or shorter
     deadline = began + command.wait_ms / 1000
     while work.state == "running":
         until = min(deadline, began + GATHER_S) if work.has_news(command.after) else deadline
-        left = until - state.clock()
+        left = until - state.timer()
         news = state.wait(left) if left > 0 else []
         if not news:
             break

@@ -119,11 +119,16 @@ class Compute(Protocol):
             Unavailable: no compute engine.
         """
 
-    def news(self, timeout_s: float) -> list[News]:
-        """What happened since the last call, in order; waits up to `timeout_s` if nothing did."""
+    @property
+    def wakes(self) -> int:
+        """How often `wake` was called."""
+
+    def news(self, timeout_s: float, since: int | None = None) -> list[News]:
+        """What happened since the last call, in order; waits up to `timeout_s` if nothing did. `since`: as many `wakes` are known to the
+        caller; one more, and nothing is waited for."""
 
     def wake(self) -> None:
-        """Let a waiting `news` return at once."""
+        """Let a `news` that waits, or is about to, return at once."""
 
     def destroy(self) -> list[News]:
         """End the launch, if one runs, and return when its memory is gone; the rest of its news."""

@@ -34,8 +34,8 @@ class Device:
 
     Args:
         gpu_id: the operator's name for it; `root` knows the device's own.
-        next_boot: advances the boot counter durably.
-        report: told of faults that are bugs.
+        clock, timer, next_boot: see `Doors`; the boot counter advances durably.
+        report: told of faults that are bugs, and of those that an SPDM message only hears of as an error.
         hash_leaves: how the leaves of a visit's records are computed.
     """
 
@@ -48,19 +48,20 @@ class Device:
         *,
         entropy: Callable[[int], bytes],
         clock: Callable[[], float],
+        timer: Callable[[], float],
         next_boot: Callable[[], int],
         report: Callable[[BaseException], None],
         hash_leaves: HashLeaves = leaf_hashes,
     ) -> None:
         self.gpu_id, self.backend = gpu_id, root.backend
         self._hbm, self._compute, self._clock, self._root = hbm, compute, clock, root
-        doors = Doors(root.device, root.backend.value, entropy, clock, next_boot, root.sign_statement)
+        doors = Doors(root.device, root.backend.value, entropy, clock, timer, next_boot, root.sign_statement)
         self._state = GpuState(doors, hbm, compute)
         self._state.wait = self._wait
         self._state.copies.hash_leaves = hash_leaves
         self._processor = CommandProcessor(self._state, report)
         self._stock = StockFirmware(hbm, compute, self._state.copies.grants)
-        self._responder = SpdmResponder(root, entropy=entropy, hooks=self)
+        self._responder = SpdmResponder(root, entropy=entropy, hooks=self, report=report)
         self._orders, self._lock = threading.Lock(), threading.Lock()
         self._pressing = threading.Event()
 
@@ -164,7 +165,9 @@ class Device:
         return self._root.statement_certificate
 
     def close(self) -> None:
-        """Power off: end compute, wipe memory and keys."""
+        """Power off: end compute, wipe memory and keys; a poll that waits, or is about to, is let go first."""
+        self._pressing.set()
+        self._compute.wake()
         with self._ordered():
             self._compute.close()
             self._processor.erase()
@@ -178,11 +181,12 @@ class Device:
 
     def _wait(self, timeout_s: float) -> Sequence[News]:
         """Called with the lock held, from a poll; gives it to copies while it waits."""
+        known = self._compute.wakes  # before the look: who presses from now on is heard by the wait
         if self._pressing.is_set():
             return []
         self._lock.release()
         try:
-            return self._compute.news(timeout_s)
+            return self._compute.news(timeout_s, known)
         finally:
             self._lock.acquire()
 
@@ -208,13 +212,19 @@ class Device:
         """A handshake stands: wipe, or begin the next life.
 
         Raises:
-            VerificationFailed: another life began between this KEY_EXCHANGE and its FINISH.
+            VerificationFailed `resume-refused`: another life began between this KEY_EXCHANGE and its FINISH; and any fault of the device's.
         """
-        if vendor.life:
-            self._require_next(vendor)
-            self._state.next_life(export_master_secret)
-        else:
-            self._state.first_life(export_master_secret)
+        try:
+            if vendor.life:
+                self._require_next(vendor)
+                self._state.next_life(export_master_secret)
+            else:
+                self._state.first_life(export_master_secret)
+        finally:
+            if (
+                not self._state.life
+            ):  # a wipe that began and did not end: the life that it ended commands nothing any more
+                self._processor.erase()
         self._processor.new_life(export_master_secret)
 
     def _require_next(self, vendor: VendorElement) -> None:

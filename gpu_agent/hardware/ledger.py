@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -11,6 +12,7 @@ from gpu_agent.hardware.compute import Finished
 from gpu_agent.hardware.hbm import ScrubProof
 from shared.claims.visit import Grant
 from shared.errors import Conflict, NotFound, ProtocolViolation
+from shared.protocol.record_order import different
 from shared.wire.gpu import EndTour, Evaluate, Train, TrainTour
 from shared.wire.gpu_answers import Committed, RegionContent, WorkState
 
@@ -22,6 +24,8 @@ LOSSES_KEPT: Final = 4
 
 
 Command = Train | TrainTour | Evaluate | EndTour
+Different = Callable[[int, int, int], int]
+"""Of so many of a work's records from the first one on: how many are different ones; more than the third number need not be told apart."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,11 @@ class ReleaseRule:
 
 @dataclass
 class Work:
-    """One command that works for a while by its idempotency key, and what became of it. Losses are raw; only `tell` lets them out. Of the
-    first `forgotten` steps none is kept any more.
+    """One command that works for a while by its idempotency key, and what became of it. Losses of steps are kept as they may be told, the
+    end's is raw. Of the first `forgotten` steps none is kept any more.
 
     `before`: what was committed when a tour's end began. `part`: of a tour's records, those that the training failed on, from 0.
-    `distinct`: how many different records it reads; a dataset that is smaller than its visit comes several times. None: the owner's own.
+    `different`: which of its records are the same; a dataset that is smaller than its visit comes several times. None: each is another.
     """
 
     command: Command
@@ -63,7 +67,8 @@ class Work:
     committed: Committed | None = None
     before: Committed | None = None
     part: int | None = None
-    distinct: int | None = None
+    different: Different | None = None
+    fewest: int | None = None
 
     @property
     def regions(self) -> tuple[int, ...]:
@@ -85,13 +90,16 @@ class Work:
 
     def has_news(self, after: int) -> bool:
         """Whether steps beyond the first `after` are worth an answer while it runs; the last one is not, for the work's end follows it."""
-        steps = self.command.steps if isinstance(self.command, Train | TrainTour) else 0
-        return after < len(self.losses) < steps
+        return after < len(self.losses) < self._steps
+
+    @property
+    def _steps(self) -> int:
+        return self.command.steps if isinstance(self.command, Train | TrainTour) else 0
 
     def note(self, step: int, loss: float | None, rule: ReleaseRule) -> None:
         """One more step was made. A loss that may not be told is not kept either."""
-        told = self._rule(rule).release(loss, self._different(self.batch))
-        self.losses.append((step, None if told is None else loss))
+        rule = self._rule(rule)
+        self.losses.append((step, rule.release(loss, self._in_a_step(rule.privacy_floor))))
 
     def forget_losses(self) -> None:
         """All of them; how many steps there were stays known."""
@@ -106,16 +114,14 @@ class Work:
 
         Records of the session's owner (`own_data`, the validation region) have no privacy floor; a holder's have.
         """
-        rule = self._rule(rule)
+        rule, end = self._rule(rule), self.end
         kept = self.losses[max(0, after - self.forgotten) :]
-        told = [(step, rule.release(loss, self._different(self.batch))) for step, loss in kept]
-        end = self.end
         return WorkState(
             work=self.command.work,
             state=self.state,
-            losses=[(step, loss) for step, loss in told if loss is not None],
+            losses=[(step, loss) for step, loss in kept if loss is not None],
             steps_done=end.steps if end else self.forgotten + len(self.losses),
-            loss=rule.release(end.loss, self._different(end.records)) if end else None,
+            loss=rule.release(end.loss, self._among(0, end.records, rule.privacy_floor)) if end else None,
             records=end.records if end else 0,
             seconds=end.seconds if end else 0.0,
             finite=end.finite if end else True,
@@ -125,8 +131,19 @@ class Work:
             visit=self.failed_on,
         )
 
-    def _different(self, places: int) -> int:
-        return places if self.distinct is None else min(places, self.distinct)
+    def _among(self, first: int, count: int, floor: int) -> int:
+        return count if self.different is None else self.different(first, count, floor)
+
+    def _in_a_step(self, floor: int) -> int:
+        """Different records of the step that has fewest, so far as `floor` asks. One that has too few keeps every step's loss from being
+        told: its own could be worked out from the others and their mean."""
+        if self.fewest is None:
+            self.fewest, steps = self.batch, self._steps
+            for first in range(0, steps * self.batch, self.batch):
+                if self.fewest < floor:
+                    break
+                self.fewest = min(self.fewest, self._among(first, self.batch, floor))
+        return self.fewest
 
 
 @dataclass
@@ -139,13 +156,11 @@ class Visit:
     before: Committed | None = None
     after: Committed | None = None
     proof: ScrubProof | None = None
-    scrubbed_bytes: int = 0
     statement: bytes | None = None
 
-    @property
-    def distinct(self) -> int:
-        """How many different records of its holder's it brings."""
-        return min(self.grant.cursor.count, self.grant.dataset_records)
+    def different(self, first: int, count: int, enough: int) -> int:
+        """Of its records, see `Different`."""
+        return different(self.grant.cursor, self.grant.dataset_records, first, count, enough)
 
 
 class Ledger:

@@ -119,11 +119,12 @@ class ModelMemory:
         known = self.require_committed()
         if known.optimiser is None and self._committed is not None:
             known = replace(known, optimiser=self._memory.optimiser(self._kept))
-            self._require_kept()  # what was hashed is what was sealed
+            self.require_kept()  # what was hashed is what was sealed
             self._committed = replace(self._committed, digests=known)
         return known
 
-    def _require_kept(self) -> None:
+    def require_kept(self) -> None:
+        """Raises: VerificationFailed: the committed copy is not what was committed. ProtocolViolation: nothing was."""
         if self.committed_copy_digests().version != self.require_committed().version:
             raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
 
@@ -200,7 +201,7 @@ class ModelMemory:
         """
         known = self.require_committed()
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
-        self._require_kept()
+        self.require_kept()
         self._hbm.copy(self._memory.moves(self._kept, self._working))
         self.phase, self.step = after, known.step
         self.forget_ahead()

@@ -54,7 +54,11 @@ class SpdmHooks(Protocol):
     def session_opened(
         self, vendor: spdm.VendorElement, session_id: int, export_master_secret: bytes, th2: bytes
     ) -> None:
-        """A handshake has finished: wipe, or open a new life. 48-byte secret; the callee keeps no copy."""
+        """A handshake has finished: wipe, or open a new life. 48-byte secret; the callee keeps no copy.
+
+        Raises:
+            VerificationFailed `resume-refused`: it may not. Other errors are faults of the device's own.
+        """
 
 
 class _Pending:
@@ -71,10 +75,16 @@ class _Pending:
 
 
 class SpdmResponder:
-    """One device's responder: at most one session stands, at most one handshake is pending."""
+    """One device's responder: at most one session stands, at most one handshake is pending.
 
-    def __init__(self, root_of_trust: Attester, *, entropy: Entropy, hooks: SpdmHooks) -> None:
-        self._rot, self._entropy, self._hooks = root_of_trust, entropy, hooks
+    Args:
+        report: told of faults of the device's own: of them the requester hears that there was one, and whoever runs the device which.
+    """
+
+    def __init__(
+        self, root_of_trust: Attester, *, entropy: Entropy, hooks: SpdmHooks, report: Callable[[BaseException], None]
+    ) -> None:
+        self._rot, self._entropy, self._hooks, self._report = root_of_trust, entropy, hooks, report
         self._state = State.START
         self._vca = b""
         self._pending: _Pending | None = None
@@ -164,8 +174,14 @@ class SpdmResponder:
         th2 = sha384(pending.transcript + message + spdm.FINISH_RSP_MESSAGE)
         master = schedule.master_secret(pending.handshake)
         request, response = schedule.app_secrets(master, th2)
-        session_id = pending.session_id
-        self._hooks.session_opened(pending.vendor, session_id, schedule.export_master_secret(master, th2), th2)
+        session_id, export = pending.session_id, schedule.export_master_secret(master, th2)
+        try:
+            self._hooks.session_opened(pending.vendor, session_id, export, th2)
+        except GputError as error:
+            if error.code == "resume-refused":
+                raise
+            self._report(error)
+            return spdm.error(spdm.UNSPECIFIED)
         self._session = session_id, SpdmRecords(session_id, request), SpdmRecords(session_id, response)
         return answer
 

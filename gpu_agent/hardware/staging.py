@@ -12,16 +12,12 @@ from shared.errors import LimitExceeded
 
 @dataclass
 class Staged:
-    """What was left for one epoch: records by index, within bounds of number and bytes."""
+    """What was left for one epoch: records by index, `size` bytes in all, within bounds of number and bytes."""
 
     max_records: int
     max_bytes: int
     records: dict[int, bytes] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Bytes that lie here."""
-        return sum(len(record) for record in self.records.values())
+    size: int = 0
 
 
 class Staging:
@@ -46,7 +42,7 @@ class Staging:
         size = room.size - len(room.records.get(index, b"")) + len(record)
         if size > room.max_bytes:
             raise LimitExceeded(f"staging takes {room.max_bytes} bytes for epoch {epoch}", code="staging-full")
-        room.records[index] = record
+        room.records[index], room.size = record, size
         return size
 
     def take(self, epoch: int) -> list[bytes]:

@@ -9,11 +9,12 @@ from typing import Literal
 
 from blake3 import blake3
 
+from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.allotment import allot
 from gpu_agent.hardware.compute import Compute, Destroyed, Failed, Finished, News, StepDone
 from gpu_agent.hardware.copy_engine import CopyEngine
 from gpu_agent.hardware.epochs import Epochs
-from gpu_agent.hardware.hbm import HBM, PAGE, Extent, ScrubProof
+from gpu_agent.hardware.hbm import HBM, Extent, ScrubProof
 from gpu_agent.hardware.ledger import Ledger, ReleaseRule, Work
 from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase, names_optimiser
 from gpu_agent.hardware.regions import Region, RegionFact, RegionTable
@@ -22,11 +23,11 @@ from shared.claims.archive import Archive
 from shared.claims.layout import plan_memory
 from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
-from shared.errors import ProtocolViolation
+from shared.errors import OutOfMemory, ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
 from shared.wire.gpu import Configure, Evaluate, Train, TrainTour
 
-NOISE_BYTES = 32
+NOISE_BYTES, CONTROL_ROW = 32, 64
 
 
 class Need(StrEnum):
@@ -55,14 +56,15 @@ class Session:
     model: ModelMemory | None = None
     control: Extent | None = None
     control_digest: bytes = b""
-    checkpoints: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    checkpoints: dict[bytes, tuple[str, str, bytes]] = field(default_factory=dict)  # what a key has sealed
     restored: tuple[int, bytes] | None = None  # what the chunks of the restore under way begin with
     noise: Secret | None = None  # what private trainings draw their noise from
 
 
 @dataclass(frozen=True)
 class Doors:
-    """What comes in from outside: identity, chance, time (seconds since 1970), the durable boot counter, the statement key.
+    """What comes in from outside: identity, chance, time (`clock`: seconds since 1970, for what expires; `timer`: seconds that nobody sets,
+    for how long is waited), the durable boot counter, the statement key.
 
     `next_boot` advances the boot counter, at power-on and at each wipe. `sign_statement` makes a COSE_Sign1 of a payload.
     """
@@ -71,20 +73,18 @@ class Doors:
     backend: Literal["EMULATED", "HARDWARE"]
     entropy: Callable[[int], bytes]
     clock: Callable[[], float]
+    timer: Callable[[], float]
     next_boot: Callable[[], int]
     sign_statement: Callable[[bytes], bytes]
 
 
 class GpuState:
-    """Everything behind the command processor.
-
-    `wait` waits for news of the compute engines; the device makes it let copies through meanwhile.
-    """
+    """Everything behind the command processor. `wait` waits for news of the compute engines; the device lets copies through meanwhile."""
 
     def __init__(self, doors: Doors, hbm: HBM, compute: Compute) -> None:
         self.hbm, self.compute = hbm, compute
         self.device, self.backend, self.sign_statement = doors.device, doors.backend, doors.sign_statement
-        self.entropy, self.clock, self._next_boot = doors.entropy, doors.clock, doors.next_boot
+        self.entropy, self.clock, self.timer, self._next_boot = doors.entropy, doors.clock, doors.timer, doors.next_boot
         self.wait: Callable[[float], Sequence[News]] = compute.news
         self.regions, self.epochs, self.ledger = RegionTable(), Epochs(), Ledger()
         self.copies = CopyEngine(hbm, self.regions, self.epochs)
@@ -134,17 +134,21 @@ class GpuState:
         self._first_export = None
 
     def wipe(self) -> None:
-        """Destroy compute, keys and every byte in HBM; the boot counter tells."""
-        self.take_news(self.compute.destroy())
+        """Destroy compute, keys and every byte in HBM; the boot counter tells, and first: what cannot be counted does not happen.
+
+        Raises:
+            ConfigurationError: the boot counter cannot be written; nothing changed. Else the session is forgotten, whatever fails.
+        """
+        self.boot_counter = self._next_boot()
+        self.bound = self.resume = self._first_export = None
+        self.life, self.life_open, self.ready, self.program_loaded = 0, False, False, False
+        self.ledger = Ledger()
+        self.compute.destroy()  # its news is of no work that is known any more
         self.copies.fence(self.epochs.alive)
         self.hbm.wipe()
         self.regions.clear()
         self.epochs.wipe()
-        self.ledger = Ledger()
-        self.bound = self.resume = self._first_export = None
-        self.life, self.life_open, self.ready, self.program_loaded = 0, False, False, False
         self.unswept = False
-        self.boot_counter = self._next_boot()
 
     # ------------------------------------------------------------ facts
 
@@ -206,19 +210,28 @@ class GpuState:
             OutOfMemory: nothing stays allocated.
         """
         plan = plan_memory(self.archive.manifest, command.options, command.accumulate is not None)
-        allotment = allot(self.hbm, plan, command)
-        self.session.config = command
+        # What describes the regions first: without room for it they would all stay.
+        control = self.hbm.allocate(self._control_room(command))
+        try:
+            allotment = allot(self.hbm, plan, command)
+        except OutOfMemory:
+            self.hbm.free(control)
+            raise
+        self.session.config, named = command, names_optimiser(command)
         self.session.noise = Secret(self.entropy(NOISE_BYTES)) if command.privacy is not None else None
         for kind, extent in allotment.all():
             proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None
             self.regions.add(kind, extent.address, extent.length, proof)
-        self.session.model = ModelMemory(
-            self.hbm, plan, self.entropy, allotment, names_optimiser=names_optimiser(command)
-        )
-        self._write_control()
+        self.session.model = ModelMemory(self.hbm, plan, self.entropy, allotment, names_optimiser=named)
+        self._write_control(control)
         return self.regions.all()
 
-    def _write_control(self) -> None:
+    def _control_room(self, command: Configure) -> int:
+        """Bytes that the control structures take at most, in whole pages."""
+        rows = len(self.regions.all()) + command.buffers + len(RegionKind)
+        return pages(len(cbor_bytes(command.model_dump(mode="json", by_alias=True))) + (rows + 8) * CONTROL_ROW)
+
+    def _write_control(self, address: int) -> None:
         """Region table and options as the launch descriptor's source, in HBM, where they are measured (attack H06)."""
         session = self.session
         rows = [[r.handle, r.kind.value, r.address, r.length] for r in self.regions.all()]
@@ -227,7 +240,6 @@ class GpuState:
         stated = self.config.model_dump(mode="json", by_alias=True).items()
         options = {name: value for name, value in stated if (name, value) not in usual}
         data = cbor_bytes(["gput/control", session.session, session.manifest, options, rows])
-        address = self.hbm.allocate(-(-len(data) // PAGE) * PAGE)
         session.control = Extent(address, len(data))
         self.hbm.write(address, data)
         session.control_digest = self.hbm.digest(address, len(data))

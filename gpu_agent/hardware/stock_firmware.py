@@ -13,7 +13,7 @@ from gpu_agent.hardware.grants import GrantTable, LiveGrant
 from gpu_agent.hardware.hbm import HBM, Extent
 from shared.canonical import blake3_256
 from shared.claims.archive import MAX_ARCHIVE_BYTES
-from shared.errors import GputError, LimitExceeded, NotPermitted, Refused
+from shared.errors import BadRequest, GputError, LimitExceeded, NotPermitted, Refused
 from shared.wire.codec import decode, decode_all, encode
 from shared.wire.stock import (
     MAX_STOCK_FRAME,
@@ -41,16 +41,17 @@ class StockFirmware:
         Raises:
             NotPermitted `wrong-port`: this port has no command path. Refused: the grant expired.
             BadRequest, LimitExceeded, ProtocolViolation, VerificationFailed: no frame of the living key in order. Nothing changed.
+            Whatever is wrong with what a frame in order says is answered, sealed: both sides count frames.
         """
         if len(data) > MAX_STOCK_FRAME:
             raise LimitExceeded(f"a frame has at most {MAX_STOCK_FRAME} bytes", code="frame-too-large")
         self.require(port)
         frame = decode(StockFrame, data)
         live, channel = self._living(port, frame.epoch, now)
-        (command,) = decode_all(STOCK, channel.open(frame.n, frame.ct))
+        payload = channel.open(frame.n, frame.ct)
         if live.grant.epoch != self._epoch:  # what an older key launched died at its fence
             self._epoch, self._launched = live.grant.epoch, []
-        n, ct = channel.seal(encode(self._answer(command)))
+        n, ct = channel.seal(encode(self._answer(payload)))
         return encode(StockFrame(epoch=live.grant.epoch, n=n, ct=ct))
 
     def require(self, port: str) -> None:
@@ -66,9 +67,14 @@ class StockFirmware:
             raise Refused("the grant has expired", code="grant-expired")
         return live, live.stock
 
-    def _answer(self, command: Any) -> StockAnswer:
+    def _answer(self, payload: bytes) -> StockAnswer:
         try:
-            return StockAnswer(data=self._obey(command))
+            commands = decode_all(STOCK, payload)
+            if len(commands) != 1:
+                raise BadRequest(
+                    "a frame of stock firmware's carries one command", expected="1", got=str(len(commands))
+                )
+            return StockAnswer(data=self._obey(commands[0]))
         except GputError as error:
             return StockAnswer(code=error.code, detail=error.detail)
 

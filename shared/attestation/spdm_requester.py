@@ -97,7 +97,7 @@ class SpdmRequester:
         """Take the answer to the last message; the next message, or None when the session stands.
 
         Raises:
-            BadRequest: the answer is malformed or an SPDM ERROR (`spdm-error`).
+            BadRequest: the answer is malformed or an SPDM ERROR (`spdm-error`). Unavailable `spdm-device-fault`: the device has a fault.
             VerificationFailed: signature, verify data or tag do not hold.
         """
         return self._expected(response)
@@ -160,6 +160,8 @@ class SpdmRequester:
         return self._send(record, self._finished)
 
     def _finished(self, response: bytes) -> None:
+        if len(response) == spdm.HEADER_BYTES and spdm.code_of(response) == spdm.ERROR:  # a record is longer
+            raise spdm.refusal(response)
         answer = SpdmRecords(self._session_id, self._secrets[1]).open(response)
         if answer != spdm.FINISH_RSP_MESSAGE:
             raise VerificationFailed("the device did not finish the handshake", code="not-finished")

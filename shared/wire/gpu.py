@@ -142,7 +142,7 @@ class InstallGrant(Wire):
 
 
 class Drain(Wire):
-    """Wait until no copy or compute work of a killed epoch is outstanding. Answer: Drained."""
+    """Say how many grants of killed epochs are still there: none, for a fence ends them and every copy. Answer: Drained."""
 
     op: Literal["drain"] = "drain"
 

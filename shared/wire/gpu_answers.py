@@ -182,7 +182,7 @@ class Scrubbed(Wire):
 
 
 class Statement(Wire):
-    """COSE_Sign1 (ES384) by the device's statement key over the GPU's own claims of a visit (`shared.claims.receipt`)."""
+    """COSE_Sign1 (EdDSA) by the device's statement key over the GPU's own claims of a visit (`shared.claims.receipt`)."""
 
     is_: Literal["statement"] = Field(default="statement", alias="is")
     statement: bytes

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.canonical import cbor_bytes, cbor_value
-from shared.errors import BadRequest
+from shared.errors import BadRequest, GputError, Unavailable
 
 V10, V11 = 0x10, 0x11
 GET_VERSION, VERSION = 0x84, 0x04
@@ -23,8 +23,10 @@ KEY_EXCHANGE, KEY_EXCHANGE_RSP = 0xE4, 0x64
 FINISH, FINISH_RSP = 0xE5, 0x65
 ERROR = 0x7F
 # Error codes of DSP0274 table 49.
-INVALID_REQUEST, UNEXPECTED_REQUEST, DECRYPT_ERROR, UNSUPPORTED_REQUEST, SESSION_REQUIRED = 0x01, 0x04, 0x06, 0x07, 0x0B
+INVALID_REQUEST, UNEXPECTED_REQUEST, UNSPECIFIED, DECRYPT_ERROR, UNSUPPORTED_REQUEST = 0x01, 0x04, 0x05, 0x06, 0x07
+SESSION_REQUIRED = 0x0B
 
+HEADER_BYTES: Final = 4
 SIGNATURE_BYTES: Final = 96
 HASH_BYTES: Final = 48
 POINT_BYTES: Final = 96
@@ -73,16 +75,14 @@ def malformed(what: str) -> BadRequest:
 
 def code_of(message: bytes) -> int:
     """Request or response code. Raises: BadRequest on anything shorter than a header."""
-    if not 4 <= len(message) <= MAX_MESSAGE_BYTES:
+    if not HEADER_BYTES <= len(message) <= MAX_MESSAGE_BYTES:
         raise malformed(f"message of {len(message)} bytes")
     return message[1]
 
 
 def _expect(message: bytes, code: int, size: int | None = None) -> None:
     if code_of(message) == ERROR and code != ERROR:
-        raise BadRequest(
-            f"SPDM: the device answered ERROR {message[2]:#04x}", code="spdm-error", got=f"{message[2]:#04x}"
-        )
+        raise refusal(message)
     if message[0] != V11 or message[1] != code or (size is not None and len(message) != size):
         raise malformed(f"expected code {code:#04x} of {size} bytes, got {message[1]:#04x} of {len(message)}")
 
@@ -90,6 +90,14 @@ def _expect(message: bytes, code: int, size: int | None = None) -> None:
 def error(code: int) -> bytes:
     """An ERROR message."""
     return _header(V11, ERROR, code)
+
+
+def refusal(message: bytes) -> GputError:
+    """What an ERROR message says: BadRequest `spdm-error`, or Unavailable `spdm-device-fault`, where it is no answer to what was asked."""
+    said = f"{message[2]:#04x}"
+    if message[2] == UNSPECIFIED:
+        return Unavailable("SPDM: the device has a fault of its own", code="spdm-device-fault", got=said)
+    return BadRequest(f"SPDM: the device answered ERROR {said}", code="spdm-error", got=said)
 
 
 # ----------------------------------------------------------------- certificates

@@ -21,6 +21,7 @@ class Opened:
 
     def __init__(self) -> None:
         self.sessions: list[tuple[int, bytes, bytes]] = []
+        self.faults: list[BaseException] = []
 
     def check_resume(self, vendor: spdm.VendorElement, request_random: bytes, public_key: bytes) -> None:
         """Nothing to resume here."""
@@ -46,7 +47,7 @@ def shake(responder: SpdmResponder, seed: int = 5, request_id: bytes | None = No
 
 def responder(world: GpuWorld, seed: int = 4) -> tuple[SpdmResponder, Opened]:
     hooks = Opened()
-    return SpdmResponder(world.rot, entropy=entropy(seed), hooks=hooks), hooks
+    return SpdmResponder(world.rot, entropy=entropy(seed), hooks=hooks, report=hooks.faults.append), hooks
 
 
 def test_from_the_first_byte_to_a_verified_gpu(world: GpuWorld) -> None:

@@ -30,6 +30,7 @@ def entropy(seed: int) -> Callable[[int], bytes]:
 class Hooks:
     def __init__(self) -> None:
         self.opened: list[tuple[spdm.VendorElement, int, bytes, bytes]] = []
+        self.faults: list[BaseException] = []
 
     def check_resume(self, vendor: spdm.VendorElement, request_random: bytes, public_key: bytes) -> None:
         expected = schedule.resume_proof(b"r" * 32, vendor.life, 1, request_random, public_key)
@@ -55,7 +56,7 @@ def device(seed: int = 1) -> tuple[SpdmResponder, Hooks]:
         measurements=lambda request: bytes((0x11, spdm.MEASUREMENTS, 0, 0)) + request[4:36],
     )
     hooks = Hooks()
-    return SpdmResponder(rot, entropy=entropy(seed + 1), hooks=hooks), hooks
+    return SpdmResponder(rot, entropy=entropy(seed + 1), hooks=hooks, report=hooks.faults.append), hooks
 
 
 def requester(**options: Any) -> SpdmRequester:

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -276,6 +277,6 @@ def make_world(entropy: Any = os.urandom, hbm_bytes: int = 80 << 30, device: str
     compute.spawn()
     device = Device(
         "gpu-0", RootOfTrust.load(device_folder(), os.urandom), hbm, compute, entropy=entropy,
-        clock=lambda: now[0], next_boot=lambda: next(boots), report=faults.append,
+        clock=lambda: now[0], timer=time.monotonic, next_boot=lambda: next(boots), report=faults.append,
     )  # fmt: skip
     return World(device, hbm, compute, now, faults)

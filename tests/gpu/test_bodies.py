@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from gpu_agent.bodies import BODY_LIMIT, FIRST_BYTES, MAX_PIECES, taken
 from shared.claims.visit import MAX_CHUNK_BYTES
-from shared.errors import BadRequest
+from shared.errors import BadRequest, LimitExceeded
 from shared.service.bulk import BULK
 from shared.service.middleware import BodyLimit
-from shared.wire.copy import DATA, HEADER_BYTES, TAG_BYTES, CopyHeader, pack_header
+from shared.wire.copy import DATA, HEADER_BYTES, MAX_RECORDS_AT_ONCE, TAG_BYTES, CopyHeader, pack_header
 
 
 def record(index: int, length: int) -> bytes:
@@ -151,3 +151,16 @@ async def test_a_record_in_drops_weighs_what_it_has_of_bytes() -> None:
     finally:
         tracemalloc.stop()
     assert most < 6 * len(whole)
+
+
+async def test_no_more_records_are_taken_than_a_request_carries() -> None:
+    found: list[bytes] = []
+
+    async def take(one: bytes | memoryview) -> None:
+        found.append(bytes(one))
+
+    sent = [record(index, 10) for index in range(MAX_RECORDS_AT_ONCE + 1)]
+    with pytest.raises(LimitExceeded):
+        await taken(request(iter(sent)), take)
+    assert found == sent[:MAX_RECORDS_AT_ONCE], "a fault behind them undoes none"
+    assert await records_of(iter(sent[:-1])) == sent[:-1]

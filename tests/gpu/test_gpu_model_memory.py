@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
-from shared.claims.training import TrainingOptions
+from gpu_agent.hardware import commands_transfer
+from shared.claims.training import SGD, TrainingOptions
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
 from tests.adversary.rows import attack
@@ -16,6 +18,7 @@ from tests.gpu.gpu_world import (
     World,
     model_region,
 )
+from tests.gpu.test_gpu_private import PRIVACY
 
 
 def _checkpoint(world: World, key: bytes, name: str) -> tuple[gpu_answers.CheckpointPart, list[bytes]]:
@@ -52,6 +55,55 @@ def test_a_checkpoint_restores_a_wiped_gpu_bit_for_bit(world: World, options: Tr
     assert (restored.model, restored.optimiser, restored.step, restored.batches) == before
     committed_visit(world, DATA, "w2", 4)
     assert state_of(world) == expected
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"accumulate": "tour"}, {"privacy": PRIVACY}], ids=["plain", "accumulated", "private"]
+)
+@pytest.mark.parametrize("earlier", [0, 1], ids=["first of a commit", "second of it"])
+def test_a_changed_committed_copy_is_neither_sealed_nor_exported(
+    world: World, changes: dict[str, Any], earlier: int
+) -> None:
+    """A checkpoint of it would count as good until somebody needs it."""
+    world.set_up(**changes)
+    committed_visit(world, DATA, "w1", 0)
+    for number in range(earlier):
+        _checkpoint(world, os.urandom(32), f"c{number}")
+    kept = world.device._state.model.committed_copy
+    world.hbm.view(kept.address, 1)[0] ^= 1
+    assert world.refused(gpu.Checkpoint(key=os.urandom(32), name="late", length=1 << 20)) == "committed-copy-changed"
+    assert world.bulk == [], "nothing of it leaves"
+    assert world.refused(gpu.Export(offset=0, length=world.region(RegionKind.MODEL).length)) == "committed-copy-changed"
+    assert world.bulk == []
+    world.hbm.view(kept.address, 1)[0] ^= 1
+    _checkpoint(world, os.urandom(32), "late")
+
+
+def test_what_leaves_in_parts_is_held_against_the_commit_at_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands_transfer, "CHUNK", 1024)
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    model = world.device._state.model
+    key, total, whole = os.urandom(32), model.committed_bytes, model.plan.model.length
+    first, last = (0, 1024), ((total - 1) // 1024 * 1024, 1024)
+    world.run(gpu.Checkpoint(key=key, name="c1", offset=first[0], length=first[1]))
+    world.run(gpu.Export(offset=0, length=64))
+    world.hbm.view(model.committed_copy.address, 1)[0] ^= 1
+    assert world.refused(gpu.Checkpoint(key=key, name="c1", offset=last[0], length=last[1])) == "committed-copy-changed"
+    assert world.refused(gpu.Export(offset=64, length=whole - 64)) == "committed-copy-changed"
+
+
+def test_a_checkpoints_key_is_of_one_step_even_if_no_byte_of_the_state_moved(world: World) -> None:
+    """The step is sealed with the state: under one name two plaintexts would share a key and an IV (law L4)."""
+    still = SGD_OPTIONS.model_copy(update={"optimizer": SGD(lr=1e-30)})
+    world.set_up(options=still)
+    key = os.urandom(32)
+    part, _ = _checkpoint(world, key, "k_1")
+    committed_visit(world, DATA, "w1", 0, steps=3)
+    assert state_of(world)[:3] == (part.model, part.optimiser, 3)
+    assert world.refused(gpu.Checkpoint(key=key, name="k_1", length=1 << 20)) == "checkpoint-key-reused"
 
 
 def test_the_committed_model_is_exported_as_its_region_lies(world: World) -> None:

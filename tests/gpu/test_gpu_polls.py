@@ -18,11 +18,16 @@ DONE = Finished(1.0, 8, 4, 0.1, True, 0.5)
 
 
 class Gpu:
-    """A state whose engines tell their news at set times, on a clock that only waiting moves."""
+    """A state whose engines tell their news at set times, on a timer that only waiting moves; what the clock says is anybody's."""
 
     def __init__(self, news: Sequence[tuple[float, News]], command: Train | EndTour | None = None) -> None:
         self.now, self._news, self.waits = 0.0, list(news), 0
-        self.ledger, self.release, self.clock = Ledger(), ReleaseRule(6, 1), lambda: self.now
+        self.ledger, self.release, self.clock = (
+            Ledger(),
+            ReleaseRule(6, 1),
+            lambda: 1e9 - self.set_by * (self.waits > 0),
+        )
+        self.set_by, self.timer = 0.0, lambda: self.now
         train = Train(work="w", visit="v_aaaaaaaaaaaaaaaa", region=1, records=8, first_step=0, steps=4)
         self.ledger.begin(Work(command or train, batch=2, own_data=False))
 
@@ -97,3 +102,10 @@ def test_one_that_may_not_wait_does_not() -> None:
 def test_a_work_without_steps_is_waited_for_to_its_end() -> None:
     gpu = Gpu([(3.0, DONE)], EndTour(work="w", round=1, batches=3, step=True))
     assert (gpu.poll().state, gpu.at) == ("done", 3.0)
+
+
+@pytest.mark.parametrize("set_by", [3600.0, -600.0], ids=["back", "forward"])
+def test_a_clock_that_is_set_meanwhile_makes_no_wait_longer_or_shorter(set_by: float) -> None:
+    gpu = Gpu(steps(0.5, 1.0, 1.5, 1.9, 3.0, 4.0))
+    gpu.set_by = set_by
+    assert (gpu.poll(after=9, wait_s=2.0).state, gpu.at) == ("running", 2.0)

@@ -209,9 +209,9 @@ def test_copies_go_on_while_a_poll_waits(world: World, monkeypatch: pytest.Monke
     sealed = Holder.seal(other, DATA[: 32 * RECORD_BYTES])
     news, waits = world.compute.news, threading.Event()
 
-    def told(timeout_s: float) -> list[News]:
+    def told(timeout_s: float, since: int | None = None) -> list[News]:
         waits.set()
-        return news(timeout_s)
+        return news(timeout_s, since)
 
     monkeypatch.setattr(world.compute, "news", told)
     assert world.compute.pid is not None
@@ -273,6 +273,6 @@ def test_a_model_that_was_not_made_is_said_to_be_none(
         world.configure_command(), bulk=[archive],
     )  # fmt: skip
     monkeypatch.setattr(world.compute, "start", lambda launch: None)
-    monkeypatch.setattr(world.compute, "news", lambda timeout_s: news if timeout_s else [])
+    monkeypatch.setattr(world.compute, "news", lambda timeout_s, since=None: news if timeout_s else [])
     answer = world.answers(gpu.InitModel(source="seed"))[-1]
     assert (answer.code, why in answer.detail) == (code, True)

@@ -88,3 +88,24 @@ async def test_whoever_goes_away_holds_up_nobody(polled: Polled) -> None:
             assert await frames[2] == 2
             assert await waiting.act(lambda: polled.frame(3)) == 3
         assert polled.done[-2:] == [2, 3]
+
+
+async def test_who_was_let_go_of_and_then_goes_away_hands_on_no_turn(
+    polled: Polled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "MAX_WAITING", 1)
+    with ThreadPoolExecutor(1) as thread:
+        queue = Line(thread)
+        poll = asyncio.create_task(queue.act(polled.poll))
+        await asyncio.to_thread(polled.begun.wait, 60)
+        first = asyncio.create_task(queue.act(lambda: polled.frame(1)))
+        await _settled()
+        second = asyncio.create_task(queue.act(lambda: polled.frame(2)))
+        await asyncio.sleep(0)  # the second is in the line, and the first was let go of
+        first.cancel()
+        await _settled()
+        waiting = thread._work_queue.qsize()
+        polled.over.set()
+        await asyncio.gather(poll, first, second, return_exceptions=True)
+    assert waiting == 0, "the thread is still at its poll"
+    assert polled.done == [2]

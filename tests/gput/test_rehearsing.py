@@ -158,6 +158,16 @@ def test_a_dataset_below_the_floor_has_no_more_records_for_coming_several_times(
     assert [one.code for one in found if one.code != "range-not-declared"] == said
 
 
+@pytest.mark.parametrize(("order", "said"), [("shuffled", ["losses-not-released"] * 2), ("sequential", [])])
+def test_a_shuffled_visit_over_two_passes_may_have_a_record_twice(
+    order: str, said: list[str], archive: Archive
+) -> None:
+    """Whether it does is known from the manifest: the order of every visit is."""
+    visit = 4 * archive.manifest.defaults.batch_size
+    found = foreseen(asked(archive, privacy_floor=visit, record_order=order), archive.manifest, visit + visit // 2)
+    assert [one.code for one in found if one.code != "range-not-declared"] == said
+
+
 def test_a_range_that_is_not_declared_is_said(archive: Archive) -> None:
     open_ended = archive.manifest.records.fields[0].model_copy(update={"max": None})
     records = archive.manifest.records.model_copy(update={"fields": (open_ended,)})

@@ -131,7 +131,7 @@ class AnotherGpu:
 
     def __init__(self, answers: Callable[[int], bool]) -> None:
         self._answers = answers
-        self._responder = SpdmResponder(_booted(device_folder()), entropy=os.urandom, hooks=self)
+        self._responder = SpdmResponder(_booted(device_folder()), entropy=os.urandom, hooks=self, report=[].append)
         self.handshakes = self.stood = 0
 
     async def __call__(self, call: Call, deliver: Deliver) -> httpx2.Response:

@@ -26,7 +26,7 @@ def rebooted(device: Device, clock: Callable[[], float]) -> Device:
     device._hbm.wipe()
     fresh = Device(
         device.gpu_id, device._root, device._hbm, device._compute, entropy=os.urandom, clock=clock,
-        next_boot=device._state._next_boot, report=device._processor._report,
+        timer=device._state.timer, next_boot=device._state._next_boot, report=device._processor._report,
     )  # fmt: skip
     fresh._orders, fresh._lock = device._orders, device._lock
     vars(device).update(vars(fresh))
@@ -42,5 +42,5 @@ def another(folder: Path, like: Device) -> Device:
     boots = itertools.count(MANY_BOOTS)
     return Device(
         like.gpu_id, RootOfTrust.load(folder / "devices" / "gpu-1", os.urandom), hbm, ComputeProcess(hbm.fd, hbm.size),
-        entropy=os.urandom, clock=like._clock, next_boot=lambda: next(boots), report=like._processor._report,
+        entropy=os.urandom, clock=like._clock, timer=like._state.timer, next_boot=lambda: next(boots), report=like._processor._report,
     )  # fmt: skip
