@@ -16,7 +16,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from gput.__main__ import main
+from gput.__main__ import EXIT_CODES, INTERRUPTED, main
 from gput.commands import demo as command
 from gput.files import fleeting
 from gput.local.demo import Demo
@@ -41,6 +41,25 @@ async def test_a_demo_whose_terminal_is_gone_is_stopped_all_the_same(
     with pytest.raises(OSError, match="Input/output"):
         await command._until_stopped(cast("Demo", demo), work())
     demo.stop.assert_awaited_once_with()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+async def test_a_demo_that_is_stopped_ends_with_the_code_that_its_page_and_help_say(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "say", Mock())
+
+    async def work() -> int:
+        os.kill(os.getpid(), number)
+        await asyncio.Event().wait()
+        return 0
+
+    demo = cast("Demo", Mock(kept=False, stop=AsyncMock()))
+    assert await command._until_stopped(demo, work()) == INTERRUPTED
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith(f"| {INTERRUPTED} |")]
+    assert "`gput demo`" in row
+    assert f"(`gput demo`: {INTERRUPTED})" in EXIT_CODES
 
 
 @pytest.mark.parametrize("words", [["revoke-key", "north"], ["replace-key", "north", "k.pub"]], ids=" ".join)
