@@ -44,6 +44,12 @@ def test_every_container_is_without_rights_but_the_one_that_lays_out_the_volumes
         assert not service.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"}
 
 
+@pytest.mark.parametrize("name", [*HOLDERS, "x-holder"])
+def test_a_holder_is_started_by_the_settings_that_its_volume_has(name: str) -> None:
+    service = COMPOSE["services"][name] if name in COMPOSE["services"] else COMPOSE[name]
+    assert service["command"] == ["python", "-m", "data_holder", "--config", str(HOME / "config.toml")]
+
+
 def test_readers_are_admitted_by_the_file_that_the_orchestrator_looks_at(tmp_path: Path) -> None:
     assert _orchestrator()["reader_tokens"] == HOME / READERS
     _admit_nobody_yet(tmp_path / READERS)
