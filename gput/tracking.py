@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import BadRequest, Conflict, Unavailable
+from shared.errors import BadRequest, Conflict, Unavailable, installing
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -153,5 +153,5 @@ def _finished_run(client: MlflowClient, points: Iterable[Point], view: Mapping[s
 
 def _absent(library: str, extra: str) -> BadRequest:
     return BadRequest(
-        f"{library} is not installed", code="no-tracker", remedy=f"Install it: pip install 'gpu-travelling[{extra}]'."
+        f"{library} is not installed", code="no-tracker", remedy=f"Install the extra: {installing(extra)}."
     )

@@ -98,8 +98,12 @@ def test_a_node_can_be_drained_of_the_leader_and_an_update_goes_on_past_the_stan
     assert _found("Service", "orchestrator")["publishNotReadyAddresses"] is True
 
 
-def _installed(stage: str) -> str:
-    """The requirements that a stage of the Dockerfile installs by `docker/dependencies.py`, and those of the stages that it is made of."""
+def _installed(stage: str, extras: str = "") -> str:
+    """The requirements that a stage of the Dockerfile installs by `docker/dependencies.py`, and those of the stages that it is made of.
+
+    Args:
+        extras: the build argument EXTRAS.
+    """
     stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
     found = next(text for text in stages if re.search(rf"^\S+ AS {stage}$", text, re.MULTILINE))
     below = re.match(r"\S+", found)
@@ -107,10 +111,17 @@ def _installed(stage: str) -> str:
     lower = {below[0], *re.findall(r"^COPY --from=(\S+)", found, re.MULTILINE)}
     own = [
         subprocess.run([sys.executable, *words.split()], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for words in re.findall(r"python (docker/dependencies\.py.*?) >", found)
+        for words in _asked_for(found, extras)
     ]
     known = {name for text in stages for name in re.findall(r"^\S+ AS (\S+)$", text, re.MULTILINE)}
-    return "\n".join([*own, *(_installed(name) for name in sorted(lower & known))])
+    return "\n".join([*own, *(_installed(name, extras) for name in sorted(lower & known))])
+
+
+def _asked_for(stage: str, extras: str) -> list[str]:
+    """How a stage calls `docker/dependencies.py`; what stands behind `if [ -n "$EXTRAS" ]` only where there are some."""
+    called = re.findall(r"python (docker/dependencies\.py.*?) >", stage)
+    assert all('[ -n "$EXTRAS" ]' in stage for words in called if "$EXTRAS" in words)
+    return [words.replace("$EXTRAS", extras) for words in called if extras or "$EXTRAS" not in words]
 
 
 def test_the_agents_image_brings_what_its_settings_ask_for() -> None:
@@ -123,6 +134,15 @@ def test_the_agents_image_brings_what_its_settings_ask_for() -> None:
     ]  # has that module; without it the agent refuses to start
     assert [line for line in lines if line.startswith("fastapi")]
     assert "nvidia" not in _installed("service")
+
+
+def test_an_image_brings_the_optional_parts_that_its_build_asks_for_and_no_others() -> None:
+    """A service that is told to send traces refuses to start without them, and nobody can install into a read-only container."""
+    traced = _installed("service", extras="tracing")
+    assert [line for line in traced.splitlines() if line.startswith("opentelemetry-exporter")]
+    assert set(_installed("service").splitlines()) < set(traced.splitlines())
+    assert "opentelemetry" not in _installed("service")
+    assert "EXTRAS=tracing" in (ROOT / "deploy" / "compose" / "README.md").read_text()
 
 
 def test_no_build_asks_the_registry_for_an_image_by_a_contexts_name() -> None:
