@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from data_holder.links import OrchestratorLink
-from shared.canonical import json_value
 from shared.errors import VerificationFailed
 
 PAGE: Final = 200
+MOST_LEAVES: Final = 2**53
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -34,11 +34,11 @@ async def listed(
     """Every item of a list, page by page.
 
     Raises:
-        VerificationFailed, by `code`: a page is none, or the list goes on after so many. Unavailable: no answer.
+        VerificationFailed, by `code`: a page is none, or the list goes on after so many. Unavailable: no answer of the orchestrator.
     """
     params: dict[str, Any] = {"limit": PAGE, **asked}
     for _ in range(max_pages):
-        page = json_value(await link.get(path, params=params))
+        page = await link.get_json(path, params=params)
         items, after = _page(page, code)
         for item in items:
             yield item
@@ -46,6 +46,13 @@ async def listed(
             return
         params["after"] = after
     raise malformed(f"a list that has no end, at {path}", code)
+
+
+def leaf_index(said: object) -> int:
+    """Which leaf of a log it is said to be, from 0 on and below 2^53. Raises: ValueError: that is no number of a leaf."""
+    if type(said) is not int or not 0 <= said < MOST_LEAVES:  # true is no number here, although it is one to Python
+        raise ValueError("no number of a leaf")
+    return said
 
 
 def malformed(what: str, code: str) -> VerificationFailed:

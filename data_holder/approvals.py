@@ -12,9 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
+
 from data_holder.awaiting import Awaiting
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
+from data_holder.datasets import CONVERSION
 from data_holder.deciding import check_may_decide, corrects, is_decided
 from data_holder.delivery import Delivery
 from data_holder.fitting import Chosen, fitting
@@ -140,7 +143,7 @@ class Approvals:
     async def put_before(self, session: str, findings: list[RuleFinding], whom: str) -> None:
         """Show what was found, and who decides."""
         shown = json.dumps([finding.as_json() for finding in findings])
-        await self._update(session, {"findings": shown, "waiting_for": whom})
+        await self.awaiting.show(session, whom, findings=shown)
 
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
         """The request as verified from its bytes: manifest and program. Raises: as `examined`."""
@@ -244,15 +247,19 @@ class Approvals:
         body = {
             "document": signed.document, "signature": signed.signature, "dataset": kept, "by": by,
             "dataset_root": approval.dataset_root, "records": approval.records, "record_rule": RULE,
+            "conversion": CONVERSION,
         }  # fmt: skip
-        row = {
+        row: dict[str, Any] = {
             "dataset": kept, "reason": approval.reason, "decided_by": by, "decided_at": self._clock(), "delivered": False,
         }  # fmt: skip
-        if self._ledger.state(session).ended is None:  # else it stays shown as ended, with what is owed
-            row |= {"state": STATES[approval.decision], "waiting_for": "the orchestrator (delivery)"}
-        await self._ledger.record(
-            session, [(DECISION, body)], lambda connection: update_row(connection, REQUESTS, {"session": session}, row)
-        )
+        now = {"state": STATES[approval.decision], "waiting_for": "the orchestrator (delivery)"}
+
+        def show(connection: Connection) -> None:
+            # An ended one, also if the end came just before, stays shown as that, with what is owed.
+            shown = row | now if self._ledger.state(session).ended is None else row
+            update_row(connection, REQUESTS, {"session": session}, shown)
+
+        await self._ledger.record(session, [(DECISION, body)], show)
 
     async def remind(self, session: str) -> None:
         """Say a refusal or a veto again, to an orchestrator that asks as if it had not been said. Raises: as `Delivery.send`."""
@@ -264,7 +271,7 @@ class Approvals:
         return await self._store.read(partial(rows.unconsidered, with_program=self.automatic))
 
     async def ended(self, session: str, phase: str, waiting_for: str | None) -> None:
-        """The session is over; nothing of it is served any more. `waiting_for`: who still owes something."""
+        """The session is over; nothing of it is served any more. `waiting_for`: who still owes something; None once nobody does."""
         if self._ledger.state(session).ended is not None:
             await self._update(session, {"waiting_for": waiting_for})
             return

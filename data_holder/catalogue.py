@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from data_holder.datasets import (
 )
 from data_holder.long_reads import LongReads
 from data_holder.profile import profile_of
+from data_holder.settings import DATASET_NAME
 from data_holder.tables import rows
 from data_holder.tables.schema import DATASETS
 from shared.canonical import cbor_bytes
@@ -45,6 +47,10 @@ WITHDRAWN = "withdrawn"
 _REMEDY = (
     "One that was added: add it again under its name, by path and options. One of the settings: start this holder again, and say again "
     "what was declared of it. If this release did not just come, ask who had access to the database"
+)
+_UNNAMEABLE = (
+    "Approvals use it where the policy or the setting dataset names it. For any other use rename it in the settings, once the sessions "
+    "that were approved with it have ended; names are lower-case letters, digits, '.', '_' and '-', up to 63"
 )
 _log = get_logger("data_holder.catalogue")
 
@@ -78,6 +84,11 @@ class Catalogue:
                     insert_row(connection, DATASETS, self._row(name, path, {}, "settings") | {"mac": None})
 
         await self._store.write(write)
+        for name in self._configured:
+            if not re.fullmatch(DATASET_NAME, name):
+                _log.warning(
+                    "a dataset of the settings has a name that no request can give", dataset=name, remedy=_UNNAMEABLE
+                )
 
     async def unlock(self, key: Secret) -> None:
         """Take in the key that salts are derived from (theirs is derived from it), and write the settings' datasets into the table; what
@@ -221,13 +232,14 @@ class Catalogue:
         return await self._reads.run(lambda go_on: inspect_dataset(path, program, options=options, go_on=go_on))
 
     async def open_dataset(self, name: str, program: ProgramManifest) -> Dataset:
-        """The memory-mapped dataset in the program's record schema.
+        """The memory-mapped dataset in the program's record schema: of one that was inspected, or approved by the root of its records.
 
         Raises:
             UnfitData, NotFound: it cannot be read. VerificationFailed: `dataset-unproven`: nobody knows which file its operator named.
             Unavailable: the keys are not there yet, or the holder stops.
         """
         path, options = await self._where(name)
+        options = replace(options, insist=False)
         return await self._reads.if_needed(
             lambda go_on: open_dataset(
                 path, program.records, program.tokenizer, options=replace(options, converting=go_on)
@@ -280,12 +292,3 @@ def _exists(path: Path) -> bool:
     except (OSError, ValueError):  # a name that is too long, or no name at all, names nothing
         return False
     return True
-
-
-def finding_text(report: InspectionReport) -> str:
-    """The first finding as one sentence: reason, file, row."""
-    if not report.findings:
-        return f"{report.records} records of {report.record_bytes} bytes"
-    first = asdict(report.findings[0])
-    where = f"{first['file']}" + (f", row {first['row']}" if first["row"] is not None else "")
-    return f"{first['reason']} ({where})"

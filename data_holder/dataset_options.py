@@ -21,7 +21,7 @@ _OPTIONS: TypeAdapter[DatasetOptions] = TypeAdapter(DatasetOptions)
 
 def read_options(given: dict[str, Any], cache_dir: Path | None) -> DatasetOptions:
     """Raises: BadRequest: `unknown-option`, `bad-option`."""
-    known = {field.name for field in fields(DatasetOptions)} - {"cache_dir", "converting"}
+    known = {field.name for field in fields(DatasetOptions)} - {"cache_dir", "converting", "insist"}
     if unknown := sorted(set(given) - known):
         remedy = f"Known: {', '.join(sorted(known))}"
         raise BadRequest(f"unknown dataset options {', '.join(unknown)}", code="unknown-option", remedy=remedy)

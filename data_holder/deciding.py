@@ -1,11 +1,18 @@
-"""Whether a decision may be made now, was made before, or says anything new. Reads the folded session; signs and stores nothing."""
+"""Whether a decision may be made now, was made before, says anything new, or can be held to the data. Reads the folded session; signs and
+stores nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from data_holder.commitments import Committed
+from data_holder.datasets import CONVERSION, UnfitData
+from data_holder.fitting import UNFIT
 from data_holder.identity import OwnKeys
 from data_holder.protocol.state import SessionState
-from data_holder.requests import verify_decision, verify_manifest
-from shared.errors import Conflict
+from data_holder.requests import Approved, verify_decision, verify_manifest
+from shared.errors import Conflict, ProtocolViolation
 from shared.protocol.membership import RULE
 from shared.wire.visit import Approval
 
@@ -64,6 +71,44 @@ def check_rule(state: SessionState) -> None:
             code="approved-by-older-rule", expected=f"rule {RULE}", got=f"rule {state.record_rule}",
             remedy="Run that release until the session has ended, or have its owner end it and go on by a successor",
         )  # fmt: skip
+
+
+@contextmanager
+def read_as_approved(state: SessionState) -> Iterator[None]:
+    """Data that do not fit any more may be as they were: the release that approved them read some tables otherwise.
+
+    Raises:
+        Conflict: `approved-by-older-rule`. UnfitData: this release read them when they were approved.
+    """
+    try:
+        yield
+    except UnfitData as error:
+        if error.code in UNFIT and state.conversion < CONVERSION:
+            raise _read_otherwise(state) from error
+        raise
+
+
+def changed(state: SessionState, approved: Approved, known: Committed) -> Conflict:
+    """What is to be said of a dataset that is not the approved one byte for byte."""
+    if known.dataset.conversion is not None and state.conversion < CONVERSION:
+        return _read_otherwise(state)
+    return ProtocolViolation(
+        f"dataset {approved.dataset!r} changed since this holder approved the session", code="dataset-changed",
+        expected=f"{approved.records} records under root {approved.dataset_root}",
+        got=f"{known.dataset.records} records under root {known.root}",
+        remedy="Put the approved files back; for other data veto, and approve a session of its own",
+    )  # fmt: skip
+
+
+def _read_otherwise(state: SessionState) -> Conflict:
+    """Its detail is told to others: it names no dataset."""
+    return Conflict(
+        f"session {state.session} was approved by a release that read some tables (CSV) otherwise, and as this one reads the approved data "
+        "they are others, or do not fit",
+        code="approved-by-older-rule", expected=f"conversion {CONVERSION}", got=f"conversion {state.conversion}",
+        remedy="If the files were changed, put them back; else run that release until the session has ended, or have its owner end it and "
+        "go on by a successor",
+    )  # fmt: skip
 
 
 def corrects(state: SessionState, keys: OwnKeys, approval: Approval) -> bool:

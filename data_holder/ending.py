@@ -51,7 +51,8 @@ class Ending:
             with suppress(Unavailable):
                 await self._told(session)
             return
-        if self._ledger.state(session).ended is not None and await self._approvals.awaiting.shown(session) != OWED:
+        # Anything there is something owed: earlier releases showed other things over it.
+        if self._ledger.state(session).ended is not None and await self._approvals.awaiting.shown(session) is None:
             return
         try:
             await self._receipts.fetch_missed(session)

@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_holder.links import OrchestratorLink
-from shared.canonical import json_value
 from shared.claims.manifest import Manifest
 from shared.claims.program import ProgramManifest
 from shared.errors import GputError
@@ -51,7 +50,7 @@ async def _told(link: OrchestratorLink, session: str) -> tuple[Estimate | None, 
     """The orchestrator's estimate, or why there is none. It is unsigned, shown as what it is, and decides nothing."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            answer = await link.get(f"/v1/sessions/{session}/estimate", timeout_s=PATIENCE_S, attempts=1)
-        return Estimate.model_validate(json_value(answer)), ""
+            answer = await link.get_json(f"/v1/sessions/{session}/estimate", timeout_s=PATIENCE_S, attempts=1)
+        return Estimate.model_validate(answer), ""
     except (GputError, TimeoutError, ValidationError):
         return None, "seconds: the orchestrator did not say; ask again when it answers"

@@ -29,8 +29,12 @@ VOCABULARY = Vocabulary(
     versions=dict.fromkeys(KINDS, 1) | {DECISION: 2},
     steps={(DECISION, 1): lambda body: body},
     # Requests of before orchestrators said whose they are.
-    # Approvals signed before they said how many records they are over, and before there was a second rule for their root.
-    added={REQUEST: {"owner_key": "", "owner_signature": ""}, DECISION: {"records": None, "record_rule": 1}},
+    # Approvals signed before they said how many records they are over, and before there was a second rule for their root, or for reading
+    # a table.
+    added={
+        REQUEST: {"owner_key": "", "owner_signature": ""},
+        DECISION: {"records": None, "record_rule": 1, "conversion": 1},
+    },
 )
 """How facts of earlier releases are read."""
 

@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from shared.canonical import json_bytes, json_value
+from shared.canonical import MAX_JSON_BYTES, json_bytes
+from shared.service.answers import Answer
 from shared.service.http import PeerClient
 from shared.wire.bounce import Bounced
 from shared.wire.codec import encode
 from shared.wire.copy import MAX_PORT_WAIT_MS, PORT_TIMING, SERVER_TIMING
 
-JSON = {"content-type": "application/json"}
+JSON, NO_CONTENT = {"content-type": "application/json"}, 204
 _WAITED: Final = re.compile(rf"{PORT_TIMING};dur=([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)")
 
 
@@ -49,24 +50,46 @@ class OrchestratorLink:
         attempts: int | None = None,
     ) -> bytes:
         """GET; the answer's body. Raises: the error family as the orchestrator answered, or Unavailable."""
-        return await self._call("GET", path, params=params, timeout_s=timeout_s, attempts=attempts)
+        answer = await self._call("GET", path, params=params, timeout_s=timeout_s, attempts=attempts)
+        return bytes(answer.content)
+
+    async def get_json(
+        self,
+        path: str,
+        *,
+        params: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
+        attempts: int | None = None,
+    ) -> Any:
+        """GET; the answer's JSON value. Raises: as `send`."""
+        return self._value(await self._call("GET", path, params=params, timeout_s=timeout_s, attempts=attempts))
 
     async def send(
         self, method: str, path: str, body: bytes, *, idempotency_key: str | None = None, attempts: int | None = None
     ) -> Any:
-        """Send a JSON document's exact bytes; the answer's JSON value. Raises: as `get`."""
+        """Send a JSON document's exact bytes; the answer's JSON value, None of one that says that it has none.
+
+        Raises:
+            As `get`. Unavailable `peer-unintelligible`: whoever answered is not the orchestrator, but a page of maintenance before it. That
+                is nobody's verdict: what was sent may never have arrived, and is to be sent again.
+        """
         answer = await self._call(
             method, path, content=body, headers=JSON, idempotency_key=idempotency_key, attempts=attempts
         )
-        return json_value(answer) if answer else None
+        return self._value(answer)
 
-    async def _call(self, method: str, path: str, **arguments: Any) -> bytes:
+    def _value(self, answer: Answer) -> Any:
+        if not answer.content and answer.status_code != NO_CONTENT:
+            raise self._peer.unintelligible("nothing, where there should be JSON")
+        return self._peer.json_of(answer, MAX_JSON_BYTES)
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> Answer:
         body = arguments.get("content") or b""
         self.counters.requests += 1
         self.counters.sent += len(body)
         response = await self._peer.request(method, path, **arguments)
         self.counters.received += len(response.content)
-        return bytes(response.content)
+        return response
 
 
 class Answered(bytes):

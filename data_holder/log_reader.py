@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from data_holder.answers import leaf_index
 from data_holder.links import OrchestratorLink
 from data_holder.protocol.state import SessionState
 from data_holder.receipts import Check
-from shared.canonical import json_value
 from shared.crypto.tree_head import TreeHead, verify_tree_head
 from shared.errors import VerificationFailed
 from shared.protocol.log_events import checked_event, is_receipt
 from shared.protocol.merkle import leaf_hash, verify_consistency, verify_inclusion
 
 PAGE = 200
+T = TypeVar("T")
 Learn = Callable[[str, bytes], Awaitable[SessionState]]
 """(session, key id) -> the session's state, which knows the key now if there is reason to believe it."""
 
@@ -52,7 +53,7 @@ class LogReader:
         Raises:
             VerificationFailed: `log-head-malformed`, `log-signer-unknown`, `log-rolled-back`, or signature or proof.
         """
-        answer = json_value(await self._link.get(f"{self._path}/head"))
+        answer = await self._link.get_json(f"{self._path}/head")
         try:
             root, key = bytes.fromhex(answer["root"]), bytes.fromhex(answer["key"])
             head = TreeHead(self._state.session, int(answer["size"]), root, int(answer["time"]))
@@ -79,7 +80,7 @@ class LogReader:
 
     async def consistency(self, start: int, to: int) -> list[bytes]:
         """The proof that the log of size `to` extends that of size `start`; not verified here."""
-        answer = json_value(await self._link.get(f"{self._path}/consistency", params={"from": start, "to": to}))
+        answer = await self._link.get_json(f"{self._path}/consistency", params={"from": start, "to": to})
         try:
             return [bytes.fromhex(node) for node in answer["path"]]
         except (KeyError, TypeError, ValueError):
@@ -89,7 +90,7 @@ class LogReader:
 
     async def path(self, index: int, size: int) -> list[bytes]:
         """The way of leaf `index` to the root of the tree of `size` leaves; not verified here. Raises: BadRequest `no-such-leaf`."""
-        answer = json_value(await self._link.get(f"{self._path}/inclusion", params={"index": index, "size": size}))
+        answer = await self._link.get_json(f"{self._path}/inclusion", params={"index": index, "size": size})
         try:
             return [bytes.fromhex(node) for node in answer["path"]]
         except (KeyError, TypeError, ValueError):
@@ -98,20 +99,9 @@ class LogReader:
     async def paths(self, head: TreeHead, holder: str) -> dict[int, list[bytes]]:
         """By index, for each leaf about this holder, the way to the root of `head`; not verified here. A page of them is one question."""
         found: dict[int, list[bytes]] = {}
-        asked: dict[str, Any] = {"size": head.size, "holder": holder, "limit": PAGE}
-        after: dict[str, Any] = {}
-        while True:
-            answer = json_value(await self._link.get(f"{self._path}/leaves", params=asked | after))
-            try:
-                page = {int(item["index"]): [bytes.fromhex(node) for node in item["path"]] for item in answer["items"]}
-                after = {"after": str(answer["next"])} if answer["next"] else {}
-            except (KeyError, TypeError, ValueError):
-                raise _bad_paths("malformed") from None
-            if after and not page.keys() - found.keys():
-                raise _bad_paths("without end")
+        async for page in self._pages(_path_of, head.size, holder=holder):
             found |= page
-            if not after:
-                return found
+        return found
 
     async def events(self, size: int, root: bytes) -> AsyncIterator[tuple[int, list[Any]]]:
         """By index, each event among the leaves of the tree of this size and root, to which its path leads. What the orchestrator leaves
@@ -121,24 +111,39 @@ class LogReader:
             VerificationFailed: `bad-inclusion-proof`: what it lists is not there, or has no end; `malformed`, `mismatch`: no event of this
                 session.
         """
-        asked: dict[str, Any] = {"size": size, "limit": PAGE}
-        newest, after = -1, dict[str, Any]()
-        while True:
-            answer = json_value(await self._link.get(f"{self._path}/leaves", params=asked | after))
-            try:
-                page = [(int(item["index"]), *_bytes_of(item)) for item in answer["items"]]
-                after = {"after": str(answer["next"])} if answer["next"] else {}
-            except (KeyError, TypeError, ValueError):
-                raise _bad_paths("malformed") from None
-            if after and (not page or page[-1][0] <= newest):
-                raise _bad_paths("without end")
-            for index, leaf, path in page:
+        async for page in self._pages(_bytes_of, size):
+            for index, (leaf, path) in page.items():
                 if not is_receipt(leaf):
                     verify_inclusion(leaf_hash(leaf), index, size, path, root)
                     yield index, checked_event(leaf, self._state.session)
+
+    async def _pages(
+        self, read: Callable[[Mapping[str, Any]], T], size: int, **which: Any
+    ) -> AsyncIterator[dict[int, T]]:
+        """Page by page, what `read` takes from each leaf listed of the tree of this size, by index. Whoever lists them need not have them:
+        what keeps a list from going on for ever is that each of its leaves lies behind the one before it, and within the tree.
+
+        Raises:
+            VerificationFailed: `bad-inclusion-proof`.
+        """
+        asked: dict[str, Any] = {"size": size, "limit": PAGE, **which}
+        newest, after = -1, dict[str, Any]()
+        while True:
+            answer = await self._link.get_json(f"{self._path}/leaves", params=asked | after)
+            try:
+                items = [(leaf_index(item["index"]), read(item)) for item in answer["items"]]
+                after = {"after": str(answer["next"])} if answer["next"] else {}
+            except (KeyError, TypeError, ValueError):
+                raise _bad_paths("malformed") from None
+            if after and not items:
+                raise _bad_paths("without end")
+            for index, _ in items:
+                if not newest < index < size:
+                    raise _bad_paths(f"out of order, or not within the {size} that there are")
+                newest = index
+            yield dict(items)
             if not after:
                 return
-            newest = page[-1][0]
 
     @staticmethod
     def inclusion(leaf: bytes, index: int, head: TreeHead, path: list[bytes] | None) -> Check:
@@ -152,8 +157,12 @@ class LogReader:
         return Check("log inclusion", True)
 
 
+def _path_of(item: Mapping[str, Any]) -> list[bytes]:
+    return [bytes.fromhex(node) for node in item["path"]]
+
+
 def _bytes_of(item: Mapping[str, Any]) -> tuple[bytes, list[bytes]]:
-    return base64.b64decode(item["leaf"], validate=True), [bytes.fromhex(node) for node in item["path"]]
+    return base64.b64decode(item["leaf"], validate=True), _path_of(item)
 
 
 def _bad_paths(how: str) -> VerificationFailed:

@@ -11,7 +11,7 @@ from data_holder.ledger import Ledger
 from data_holder.pauses import Due
 from data_holder.requests import verify_decision
 from data_holder.visits import Visits
-from shared.errors import Conflict, GputError, NotAuthenticated, Unavailable, VerificationFailed
+from shared.errors import Conflict, GputError, VerificationFailed, may_heal
 from shared.service.metrics import Failures
 from shared.service.trouble import TroubleOf
 
@@ -44,8 +44,8 @@ class Openings:
         """A new channel kills the old one: a visit under the old one is over. Whoever asks for one after the session's end gets it: the
         end was said over an old copy of the database, and the newest one was put back.
 
-        Returns also when nobody answers, this holder is not enrolled yet, or what was asked for is gone by the time that it is proven:
-        then the session is `wanted`.
+        Returns also when nobody answers, what is answered may heal (this holder is not enrolled yet), or what was asked for is gone by the
+        time that it is proven: then the session is `wanted`.
 
         Raises:
             NotFound, NotPermitted: no approval of the session stands. VerificationFailed: the orchestrator is not trusted; not tried again.
@@ -54,12 +54,12 @@ class Openings:
         closed = self._trouble(session, "channel not open yet")
         try:
             await self._open(session)
-        except (Unavailable, NotAuthenticated, Conflict) as error:
+        except GputError as error:
             # A conflict too: the GPU may have begun another life meanwhile, and whoever asked would ask again only after a whole lease.
-            self._once_more(session)
-            closed.met(error)
-            return
-        except GputError:
+            if may_heal(error) or isinstance(error, Conflict):
+                self._once_more(session)
+                closed.met(error)
+                return
             self.wanted.pop(session, None)
             raise
         closed.over()

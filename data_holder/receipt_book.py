@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 
 from sqlalchemy import Connection
 
-from data_holder.answers import listed, malformed
+from data_holder.answers import leaf_index, listed, malformed
 from data_holder.approvals import Approvals
 from data_holder.introductions import Introductions
 from data_holder.ledger import Ledger
@@ -179,10 +180,8 @@ class ReceiptBook:
 
 def _as_listed(item: dict[str, object]) -> tuple[bytes, int]:
     """A listed receipt's bytes and its leaf's index. Raises: VerificationFailed."""
-    cose, index = item.get("cose"), item.get("index")
-    if not isinstance(cose, str) or not isinstance(index, int):
-        raise malformed("a list of receipts that is malformed", MALFORMED)
-    try:
-        return decoded(cose), index
-    except BadRequest:
-        raise malformed("a list of receipts that is malformed", MALFORMED) from None
+    cose = item.get("cose")
+    with suppress(BadRequest, ValueError):
+        if isinstance(cose, str):
+            return decoded(cose), leaf_index(item.get("index"))
+    raise malformed("a list of receipts that is malformed", MALFORMED)

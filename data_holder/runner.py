@@ -30,7 +30,6 @@ from data_holder.retention import Retention
 from data_holder.share_release import ShareRelease
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
-from shared.canonical import json_value
 from shared.errors import GputError, ProtocolViolation, Unavailable
 from shared.service.changes import Stopping
 from shared.service.logging import bind_afresh, get_logger
@@ -134,8 +133,8 @@ class Runner:
         while not self._stopping.is_set:
             try:
                 params: dict[str, str | int] = {"after": after, "wait": self._wait_s, "owners": "true"}
-                data = await self._link.get("/v1/inbox", params=params, timeout_s=self._wait_s + 10)
-                inbox = Inbox.model_validate(json_value(data))
+                said = await self._link.get_json("/v1/inbox", params=params, timeout_s=self._wait_s + 10)
+                inbox = Inbox.model_validate(said)
             except Exception as error:
                 # Whatever an answer does to who reads it: a holder that has stopped listening hears of no session any more.
                 if not isinstance(error, (GputError, ValidationError)) and self._away.error is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
@@ -12,7 +12,9 @@ from shared.claims.manifest import PartyName
 from shared.service.retention import DAY_S
 from shared.service.settings import ServiceSettings
 
-DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["ehr"])]
+DATASET_NAME: Final = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+DatasetName = Annotated[str, Field(pattern=DATASET_NAME, examples=["ehr"])]
+"""One that a request can name."""
 
 
 class HolderSettings(ServiceSettings):
@@ -41,9 +43,11 @@ class HolderSettings(ServiceSettings):
         description="32-byte key of its operator's (`gput party recovery-key`), which opens what this holder keeps sealed where the "
         "platform's key of this measured code does not, as after an update",
     )
-    datasets: dict[DatasetName, Path] = Field(
+    # Any name: it is in approvals, and in the salt of what they commit to, so that one of before cannot be given up for another.
+    datasets: dict[Annotated[str, Field(min_length=1)], Path] = Field(
         default_factory=dict,
-        description="dataset name (lower-case letters, digits, `.`, `_`, `-`) -> path; changed here only; more by the API",
+        description="dataset name (lower-case letters, digits, `.`, `_`, `-`; under another one it is served, and no request can name it) "
+        "-> path; changed here only; more by the API",
     )
     dataset: str | None = Field(default=None, description="dataset of approvals that name none")
     policy: Path | None = Field(default=None, description="TOML file: which sessions may be approved without a person")

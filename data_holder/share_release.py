@@ -42,7 +42,8 @@ class ShareRelease:
         """Give the share, or say why not.
 
         Raises:
-            NotFound: the session was never offered here. Unavailable: no answer; call again. VerificationFailed: `share-offer-malformed`.
+            NotFound: the session was never offered here. Unavailable: no answer, or what it judges by is not at hand; call again.
+            VerificationFailed: `share-offer-malformed`.
             NotPermitted, Refused, VerificationFailed: as the orchestrator was told.
         """
         self._ledger.state(session)
@@ -67,6 +68,8 @@ class ShareRelease:
         expected = RecoveryExpectation(session, self._approvals.name, approved.request.digest, nonce, identity)
         try:
             verified = await self._verified(offer, expected, approved)
+        except Unavailable:  # something of this holder's own is not at hand: no verdict on who asks
+            raise
         except GputError as error:
             await self._refuse(session, error)
             raise

@@ -19,7 +19,7 @@ from data_holder.protocol.state import RECEIPT, SessionState
 from data_holder.receipts import explain
 from data_holder.tables import rows
 from shared.attestation.key_rotations import came_by_rotation, moved_keys
-from shared.canonical import json_value, sha256
+from shared.canonical import sha256
 from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Manifest, Predecessor, parse_manifest
 from shared.claims.succession import succession_findings
@@ -66,7 +66,7 @@ class Predecessors:
 
     async def _manifest(self, session: str, said: Predecessor) -> Manifest:
         """The predecessor's manifest: its digest stands in the one that is to be approved."""
-        answer: Any = json_value(await self._link.get(f"/v1/sessions/{session}/predecessor"))
+        answer: Any = await self._link.get_json(f"/v1/sessions/{session}/predecessor")
         try:
             document = b64decode(answer["document"], validate=True)
             manifest = parse_manifest(document)

@@ -15,7 +15,7 @@ from data_holder.approvals import Approvals
 from data_holder.bounce import BounceLink
 from data_holder.channel import Channels
 from data_holder.commitments import Commitments, Committed
-from data_holder.deciding import check_rule
+from data_holder.deciding import changed, check_rule, read_as_approved
 from data_holder.gpu_channel import Provisioner, Sleep
 from data_holder.ledger import Ledger
 from data_holder.links import GpuLink, OrchestratorLink, document
@@ -28,7 +28,7 @@ from data_holder.visit_reports import report_of
 from shared.attestation.channel import open_offer
 from shared.crypto.shares import agreed_visit_key
 from shared.crypto.visit_key import VisitKey
-from shared.errors import GputError, NotPermitted, ProtocolViolation, Unavailable, VerificationFailed, may_heal
+from shared.errors import GputError, NotPermitted, Unavailable, VerificationFailed, may_heal
 from shared.protocol.membership import NOT_APPROVED
 from shared.service.clock import Clock, Entropy
 from shared.service.logging import bind, get_logger
@@ -212,20 +212,16 @@ class Visits:
         Raises:
             ProtocolViolation: `dataset-changed`. Conflict: `approved-by-older-rule`. UnfitData, NotFound: it cannot be read.
         """
-        check_rule(self._ledger.state(session))
-        known, approved = self._open.get(session), admitted.approved
-        if known is None:
+        state, approved = self._ledger.state(session), admitted.approved
+        check_rule(state)
+        if (known := self._open.get(session)) is None:
             _, program = await self._approvals.show(session)
-            known = await self._commitments.open(session, approved.dataset, program, approved.dataset_root)
+            with read_as_approved(state):
+                known = await self._commitments.open(session, approved.dataset, program, approved.dataset_root)
             self._open[session] = known
         if known.root != approved.dataset_root:
             await self._put_away(session)
-            raise ProtocolViolation(
-                f"dataset {approved.dataset!r} changed since this holder approved the session", code="dataset-changed",
-                expected=f"{approved.records} records under root {approved.dataset_root}",
-                got=f"{known.dataset.records} records under root {known.root}",
-                remedy="Put the approved files back; for other data veto, and approve a session of its own",
-            )  # fmt: skip
+            raise changed(state, approved, known)
         return known
 
     async def _put_away(self, session: str) -> None:

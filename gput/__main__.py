@@ -46,7 +46,7 @@ PIPE_CLOSED = 141
 EXIT_CODES = """\
 Exit codes: 0 done; 1 the job failed; 2 usage or input; 3 timed out; 4 refused by policy, signature or attestation;
             5 internal error; 6 a service or device is not there; 130 interrupted;
-            129, 143 stopped by SIGHUP, by SIGTERM (`gput demo`: 130);
+            129, 143 stopped by SIGHUP, by SIGTERM;
             141 whoever read the output went away (`gput … | head`). What to do: docs/cli.md."""
 
 EXAMPLES = """\

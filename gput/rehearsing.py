@@ -97,6 +97,9 @@ def rehearsed(
         schedule["total_steps"] = (
             manifest.optimiser_steps
         )  # the beginning of the whole session's schedule, not a short one of its own
+    if manifest.predecessor is not None:  # whose model is in no orchestrator of this machine
+        whole["predecessor"] = None
+        changes.append("it starts from the program's own weights, not from its predecessor's model")
     if manifest.privacy is not None and manifest.privacy.max_epsilon is not None:
         whole["privacy"]["max_epsilon"] = None
         changes.append("no limit on epsilon, which is not spent of anybody here")

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from types import FrameType
-from typing import ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 P = ParamSpec("P")
+T = TypeVar("T")
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -48,3 +53,35 @@ def stopped_in_order(run: Callable[P, int]) -> Callable[P, int]:
         return 128 + came[0] if came and code else code
 
     return wrapped
+
+
+def run_in_order(doing: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` of what has services of its own: an impatient second Ctrl-C does not break off their stop, and leaves none running."""
+    import asyncio  # not for `gput --help`
+
+    async def once() -> T:
+        with _only_the_first():
+            return await doing
+
+    return asyncio.run(once())
+
+
+@contextmanager
+def _only_the_first() -> Iterator[None]:
+    """In a running event loop: SIGINT cancels what runs in it, as asyncio has it; a further one, which would leave the loop, is nothing."""
+    cancels = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(cancels):
+        yield
+        return
+    came: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) == 1:
+            cancels(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, cancels)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from gput.files import written
 from shared.errors import BadRequest, Conflict, Unavailable, installing
 
 if TYPE_CHECKING:
@@ -35,12 +38,17 @@ class Point:
 
 
 def curves(
-    view: Mapping[str, Any], visits: Iterable[Mapping[str, Any]], losses: Iterable[Mapping[str, Any]]
+    view: Mapping[str, Any],
+    visits: Sequence[Mapping[str, Any]],
+    losses: Iterable[Mapping[str, Any]],
+    events: Iterable[Mapping[str, Any]],
 ) -> list[Point]:
     """Losses by holder and step, held-out loss, seconds of each visit by step, and privacy spent; ordered by curve, then step.
 
+    What was made again after a restore has one value a step, the last.
+
     Args:
-        view, visits, losses: answers of `/v1/sessions/{session}` and below.
+        view, visits, losses, events: answers of `/v1/sessions/{session}` and below, in their order.
     """
     ended = {visit["id"]: visit["closed_at"] or visit["planned_at"] for visit in visits}
     now = view["updated_at"]
@@ -48,10 +56,9 @@ def curves(
         Point(f"loss/{each['holder'] or 'tour'}", each["step"], each["loss"], ended.get(each["visit"], now))
         for each in losses
     ]
+    points += _held_out(visits, events, ended)
     for visit in visits:
         step, at = visit["first_step"] + visit["steps"], ended[visit["id"]]
-        if visit["outcome"] == "closed" and visit["validation_after"] is not None:
-            points.append(Point("loss/held-out", step, visit["validation_after"], at))
         for name, seconds in visit["durations"].items():
             points.append(Point(f"visit_seconds/{name}", step, seconds, at))
         if visit["durations"]:
@@ -61,17 +68,41 @@ def curves(
             points.append(
                 Point(f"privacy/epsilon spent/{holder['holder']}", view["step"], holder["privacy"]["spent"], now)
             )
-    return sorted(points)
+    return sorted({(point.curve, point.step): point for point in points}.values())
+
+
+def _held_out(
+    visits: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], ended: Mapping[str, float]
+) -> Iterator[Point]:
+    """Of visits; of tours, whose visits begin at one step and are trained on together; of accumulated tours; of the model at the end."""
+    closed = {visit["index"]: visit for visit in visits if visit["outcome"] == "closed"}  # the last attempt
+    steps = Counter[int]()
+    for visit in closed.values():
+        steps[visit["first_step"]] += visit["steps"]
+    ends = {index: visit["first_step"] + steps[visit["first_step"]] for index, visit in closed.items()}
+    for index, visit in closed.items():
+        if visit["validation_after"] is not None:
+            yield Point("loss/held-out", ends[index], visit["validation_after"], ended[visit["id"]])
+    for event in events:
+        measured, fact = event.get("validation_after"), event.get("fact")
+        if measured is None or not (fact == "last_checked" or (fact == "tour_judged" and event["stepped"])):
+            continue
+        of = [ends[n] for n in closed if n <= event["position"]] if fact == "last_checked" else [
+            ends[n] for n, visit in closed.items() if visit["round"] == event["round"]
+        ]  # fmt: skip
+        yield Point("loss/held-out", max(of, default=0), measured, event["at"])
 
 
 def to_tensorboard(points: Iterable[Point], session: str, folder: Path) -> Path:
-    """An event file in a folder of the session's own under `folder`; that folder.
+    """An event file in a folder of the session's own under `folder`, which is there; that folder.
 
     Raises:
-        BadRequest: code `no-tracker`: tensorboardX is not installed. Conflict: code `curves-exist`: the session is there already.
+        BadRequest: code `no-tracker`: tensorboardX is not installed; `cannot-write`: nothing is there then.
+        Conflict: code `curves-exist`: the session is there already.
     """
     try:
-        from tensorboardX import SummaryWriter
+        from tensorboardX import event_file_writer, summary
+        from tensorboardX.proto.event_pb2 import Event
     except ImportError:
         raise _absent("tensorboardX", "tensorboard") from None
     place = folder / session
@@ -80,9 +111,16 @@ def to_tensorboard(points: Iterable[Point], session: str, folder: Path) -> Path:
             f"{place} has this session's curves already", code="curves-exist",
             remedy="Name another folder, or remove that one: a second file would draw every curve twice.",
         )  # fmt: skip
-    with SummaryWriter(str(place)) as writer:
+    # tensorboardX's own writer writes in a thread; where the disk is full that ends, and whoever closes the writer waits for ever.
+    with written(place), TemporaryDirectory(prefix=".gput-", dir=folder) as draft:
+        writer = event_file_writer.EventsWriter(str(Path(draft) / "events"))
         for point in points:
-            writer.add_scalar(point.curve, point.value, point.step, walltime=point.at)
+            value = summary.scalar(point.curve, point.value)
+            writer.write_event(Event(summary=value, step=point.step, wall_time=point.at))
+        writer.close()
+        (file,) = Path(draft).iterdir()
+        place.mkdir(exist_ok=True)
+        file.replace(place / file.name)
     return place
 
 
@@ -131,20 +169,20 @@ def _soon() -> Iterator[None]:
 
 
 def _finished_run(client: MlflowClient, points: Iterable[Point], view: Mapping[str, Any], experiment: str) -> str:
-    from mlflow.entities import Metric, RunTag
+    from mlflow.entities import Metric
 
     found = client.get_experiment_by_name(experiment)
-    tags = [
-        RunTag(f"gput.{name}", str(view[name]))
-        for name in ("id", "manifest_digest", "phase", "backend")
-        if name in view
-    ]
+    tags = {f"gput.{name}": str(view[name]) for name in ("id", "manifest_digest", "phase", "backend") if name in view}
     home = found.experiment_id if found is not None else client.create_experiment(experiment)
-    run = client.create_run(home, run_name=view["id"]).info.run_id
+    run = client.create_run(home, run_name=view["id"], tags=tags).info.run_id
     metrics = [Metric(point.curve, point.value, int(point.at * 1000), point.step) for point in points]
-    for begin in range(0, len(metrics), MLFLOW_BATCH):
-        client.log_batch(run, metrics=metrics[begin : begin + MLFLOW_BATCH])
-    client.log_batch(run, tags=tags)
+    try:
+        for begin in range(0, len(metrics), MLFLOW_BATCH):
+            client.log_batch(run, metrics=metrics[begin : begin + MLFLOW_BATCH])
+    except BaseException:
+        with suppress(Exception):  # what is the matter is told already
+            client.set_terminated(run, "FAILED")
+        raise
     client.set_terminated(
         run, "FINISHED" if view["phase"] == "COMPLETED" else "KILLED" if view["phase"] == "CANCELLED" else "FAILED"
     )

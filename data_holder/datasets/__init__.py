@@ -1,6 +1,6 @@
 """A holder's private data as records of a program: opened, checked, read by cursor. Knows no network, no SQL and no tensor library."""
 
-from data_holder.datasets.cache import forget_converted
+from data_holder.datasets.cache import CONVERSION, forget_converted
 from data_holder.datasets.dataset import Dataset, Statistics
 from data_holder.datasets.findings import Finding, UnfitData
 from data_holder.datasets.inspection import InspectionReport, inspect_dataset
@@ -10,6 +10,6 @@ from data_holder.datasets.record_tree import RecordTree, forget_tree, tree_is_ke
 from data_holder.datasets.scales import Look
 
 __all__ = [
-    "Dataset", "DatasetOptions", "Finding", "Format", "GoOn", "InspectionReport", "Look", "RecordTree", "Statistics", "Tokenizer",
-    "UnfitData", "forget_converted", "forget_tree", "inspect_dataset", "open_dataset", "tree_is_kept",
+    "CONVERSION", "Dataset", "DatasetOptions", "Finding", "Format", "GoOn", "InspectionReport", "Look", "RecordTree", "Statistics",
+    "Tokenizer", "UnfitData", "forget_converted", "forget_tree", "inspect_dataset", "open_dataset", "tree_is_kept",
 ]  # fmt: skip

@@ -26,8 +26,9 @@ from shared.canonical import blake3_256
 from shared.errors import ConfigurationError
 
 RECORDS: Final = "records"
-CONVERSION: Final = "2"
-"""Changes when something is converted in another way: what an earlier release made is not believed, and removed."""
+CONVERSION: Final = 2
+"""Goes up when something is converted in another way: what an earlier release made is not believed, and removed. An approval remembers by
+which its table was read."""
 Write = Callable[[BinaryIO], None]
 Mapped = Callable[[BinaryIO], NDArray[np.uint8]]
 

@@ -60,11 +60,13 @@ class Dataset(ABC):
         records: n >= 1.
         record_bytes: length of one record.
         options: how it was read.
+        conversion: of a table, by which rules it was (`CONVERSION`); None where the bytes are the file's own.
     """
 
     kind: str
     measured = True  # False: extremes of the values mean nothing (text)
     options = DatasetOptions()
+    conversion: int | None = None
 
     def __init__(self, kind: str, schema: RecordSchema, records: int, held: Sequence[HeldFile]) -> None:
         self.kind, self.schema, self.records = kind, schema, records
@@ -77,7 +79,8 @@ class Dataset(ABC):
     def identity(self) -> bytes:
         """Tells this dataset from any other, without reading it: same files (device, inode, size, mtime) read in the same way."""
         way = (self.kind, self.schema.model_dump_json(), repr(replace(self.options, cache_dir=None)))
-        return repr((*way, [file.identity for file in self._held])).encode()
+        ruled = () if self.conversion is None else (self.conversion,)
+        return repr((*way, *ruled, [file.identity for file in self._held])).encode()
 
     @abstractmethod
     def _gather(self, indexes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:

@@ -36,6 +36,8 @@ class DatasetOptions:
         cache_dir: where CSV and compressed .npz are converted to, once, readable by the owner only; None: an anonymous
             temporary file that is gone with the dataset.
         converting: asked while something is converted.
+        insist: whether an option that no field takes is refused; not of a dataset that is held to an approved root anyway. Releases of
+            before approved some with such options, and they change no byte.
     """
 
     format: Format = "auto"
@@ -46,6 +48,7 @@ class DatasetOptions:
     delimiter: str = ""
     cache_dir: Path | None = None
     converting: GoOn = field(default=unhindered, repr=False, compare=False)
+    insist: bool = field(default=True, repr=False, compare=False)
     # Not in the repr, by which a dataset is known again: declaring something leaves the records as they are.
     units: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)

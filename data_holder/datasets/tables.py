@@ -2,7 +2,7 @@
 
 Columns of a field: `options.columns` when given; else, for the only scalar field, the column `options.label` when the operator named
 one; else, for a scalar field, the column of its own name, or the usual label when it is the only one; else, for the one field with a
-shape, all other columns, in order, as many as it has elements. What is said of columns counts, or is refused.
+shape, all other columns, in order, as many as it has elements. What is said of columns counts, or is refused (`options.insist`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_holder.datasets.arrays import ArrayDataset, NamedArray
-from data_holder.datasets.cache import converted
+from data_holder.datasets.cache import CONVERSION, converted
 from data_holder.datasets.cells import CellBlocks, Row, record_dtype
 from data_holder.datasets.dataset import Dataset
 from data_holder.datasets.files import HeldFile, hold
@@ -39,7 +39,8 @@ def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
     file, maps = hold(path), Mappings()
     if file.size == 0:
         raise refusal("data-empty", "holds not one byte", file.name)
-    _insist_on_fields(records, options, file.name)
+    if options.insist:
+        _insist_on_fields(records, options, file.name)
     # A release of before read a named label otherwise: what it converted is not believed.
     way = "csv, label first" if _named(options) else "csv"
     recipe = json_bytes([way, records.model_dump(mode="json"), options.label, options.delimiter,
@@ -47,11 +48,19 @@ def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
     data = converted(maps, options, file, recipe, lambda stream: _convert(file, records, options, stream))
     table = data.view(record_dtype(records))
     arrays = {field.name: NamedArray(table[field.name], file.name) for field in records.fields}
-    return ArrayDataset("csv", records, arrays, [file], maps)
+    dataset = ArrayDataset("csv", records, arrays, [file], maps)
+    dataset.conversion = CONVERSION
+    return dataset
 
 
 def _named(options: DatasetOptions) -> bool:
     return options.label != DatasetOptions.label
+
+
+def _takes_label(records: RecordSchema, options: DatasetOptions) -> bool:
+    """Whether the label that is named is some field's column."""
+    takers = [field.name for field in records.fields if not field.shape]
+    return _named(options) and len(takers) == 1 and takers[0] not in options.columns
 
 
 def _insist_on_fields(records: RecordSchema, options: DatasetOptions, name: str) -> None:
@@ -62,8 +71,7 @@ def _insist_on_fields(records: RecordSchema, options: DatasetOptions, name: str)
         raise refusal(
             "data-bad-option", reason, name, field=unknown[0], remedy=f"its fields are {', '.join(sorted(fields))}"
         )
-    takers = [field for field in records.fields if not field.shape]
-    if _named(options) and (len(takers) != 1 or takers[0].name in options.columns):
+    if _named(options) and not _takes_label(records, options):
         reason = "a label column is named, and the program has not exactly one field of one number whose columns are not stated otherwise"
         raise refusal(
             "data-bad-option", reason, name, remedy="leave the label out, and state the columns of each field"
@@ -118,12 +126,12 @@ def _plan(records: RecordSchema, header: list[str], options: DatasetOptions, nam
     if len(set(names)) != len(names):
         raise refusal("data-malformed", "its header names a column twice", name, 1, remedy="rename one of them")
     plan: dict[str, list[int]] = {}
-    scalars = [field for field in records.fields if not field.shape]
+    scalars, taken_first = [field for field in records.fields if not field.shape], _takes_label(records, options)
     for field in records.fields:
         if field.name in options.columns:
             plan[field.name] = [_column(names, column, field, name) for column in options.columns[field.name]]
         elif not field.shape:
-            own = field.name if not _named(options) and (field.name in names or len(scalars) > 1) else options.label
+            own = field.name if not taken_first and (field.name in names or len(scalars) > 1) else options.label
             plan[field.name] = [_column(names, own, field, name)]
     rest = [field for field in records.fields if field.name not in plan]
     if len(rest) > 1:

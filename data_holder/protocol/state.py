@@ -82,6 +82,7 @@ class SessionState:
     dataset_root: str = ""  # as approved, over so many `records`; a veto does not take it from the visits before
     records: int = 0
     record_rule: int = 0  # by which that root was made (`shared.protocol.membership`)
+    conversion: int = 0  # by which tables were read for it (`data_holder.datasets`)
     highest_epoch: int = 0
     head: RememberedHead | None = None
     channels: dict[str, ChannelRecord] = field(default_factory=dict)
@@ -137,6 +138,7 @@ def _decision(state: SessionState, body: Mapping[str, Any]) -> None:
     state.decision = Decision(document, signature, body["dataset"], body["by"])
     if body["dataset_root"]:
         state.dataset_root, state.record_rule = body["dataset_root"], int(body["record_rule"])
+        state.conversion = int(body["conversion"])
     state.records = body["records"] or state.records
 
 

@@ -6,7 +6,6 @@ Knows the benches by their entrances only. Ratios are against limits measured in
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import Commands, FormatOption
 from gput.files import fleeting
 from gput.output import Format, emit, emit_tables, say
+from gput.stop_signals import run_in_order
 from shared.errors import BadRequest, JobFailed
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def lengths(
 
     load = load_of(program)
     named = {} if program is None else {"program": digest_of(program)}
-    keeping = Keeping("lengths", {"visits": visits, **named}, save)
+    keeping = Keeping("lengths", {"visits": visits, **named}, save, (program,))
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with fleeting(FOLDER) as folder:
-            found = asyncio.run(measure(folder, visits, say, load)).named()
+            found = run_in_order(measure(folder, visits, say, load)).named()
         return [Table([found], tuple(found))], found
 
     keeping.measure(once, runs, fmt)
@@ -77,7 +77,7 @@ def life(
     samples: list[Sample] = []
     try:
         with fleeting(FOLDER) as folder:
-            asyncio.run(life_bench.live(Crowd(folder, visits, holders, say), windows, samples, say))
+            run_in_order(life_bench.live(Crowd(folder, visits, holders, say), windows, samples, say))
     finally:
         if samples:  # an hour's figures are not lost to what ends the run
             _emit_life(samples, fmt)
@@ -118,7 +118,7 @@ def training(
     words = [] if batch is None else [f"batch-{batch}={batch}"]
 
     def once() -> tuple[list[Table], dict[str, float]]:
-        found = json.loads(asyncio.run(run_module("gput.local.training_bench", str(steps), *words)))
+        found = json.loads(run_in_order(run_module("gput.local.training_bench", str(steps), *words)))
         rows = [{"step": name, **figures} for name, figures in found.items()]
         named = {f"{name}.{figure}": value for name, figures in found.items() for figure, value in figures.items()}
         return [Table(rows, ("step", "batch", "ours_s", "plain_s", "ratio", "loss_apart"))], named
@@ -148,7 +148,7 @@ def cuda(
 
     work = Work(steps, batch, mebibytes, visits, long_visits)
     with fleeting(FOLDER) as folder:
-        card, found = asyncio.run(measure(folder, device, work, runs, say))
+        card, found = run_in_order(measure(folder, device, work, runs, say))
     each = iter(found)
 
     def once() -> tuple[list[Table], dict[str, float]]:
@@ -180,7 +180,7 @@ def attest(
 
     wish = Wish(at=time.time() if at is None else moment(at), allow_emulated=trust is not None, genuine_only=True)
     pieces = read(files)
-    keeping = Keeping("attest", {"runs": runs, **work(pieces)}, save)
+    keeping = Keeping("attest", {"runs": runs, **work(pieces)}, save, (*files, trust))
     found = times(pieces, trust, wish, runs)
     if not found:
         raise BadRequest("there is no evidence among these files", code="no-evidence")
@@ -214,7 +214,7 @@ def receipts(
         with fleeting(FOLDER) as folder:
             made, saved = folder / "work", folder / "receipts"
             say(f"making {count} receipts …")
-            asyncio.run(run_module("gput.local.receipts_bench", str(made), str(saved), str(count)))
+            run_in_order(run_module("gput.local.receipts_bench", str(made), str(saved), str(count)))
             found = times(saved, work["jobs"])
         columns = ("receipts", "jobs", "seconds", "receipts_per_s", "processor_s", "signatures_s", "ratio")
         return [Table([found], columns)], {name: value for name, value in found.items() if name not in work}
@@ -240,7 +240,7 @@ def checkpoint(
     from gput.local.demos.texts import Texts
 
     with fleeting(FOLDER) as folder:
-        found = asyncio.run(compare(folder, Texts(rounds=rounds), pairs, say))
+        found = run_in_order(compare(folder, Texts(rounds=rounds), pairs, say))
     together = ratios(found)
     emit_tables([
         (found, ("checkpoints", "made", "checkpoint_s", "training_s", "session_s")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import FormatOption
 from gput.files import fleeting
 from gput.output import Format, say
+from gput.stop_signals import run_in_order
 from shared.errors import BadRequest
 from shared.names import TravelMode
 
@@ -48,7 +48,7 @@ def travel(
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with fleeting(FOLDER) as folder:
-            found = asyncio.run(study(folder, [None, *capped], lengths, mode, visits, say))
+            found = run_in_order(study(folder, [None, *capped], lengths, mode, visits, say))
         return _tables(found), named(found)
 
     keeping.measure(once, runs, fmt)
@@ -75,7 +75,7 @@ def ablation(
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with fleeting(FOLDER) as folder:
-            paths, visits, chains = asyncio.run(ablate(folder, steps, times, say)).tables()
+            paths, visits, chains = run_in_order(ablate(folder, steps, times, say)).tables()
         shown = [
             Table(paths, tables.PATH_COLUMNS), Table(visits, tables.VISIT_COLUMNS), Table(chains, tables.CHAIN_COLUMNS),
         ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from gput.commands.keeping import Keeping, RunsOption, SaveOption, Table
 from gput.commands.manners import FormatOption
 from gput.files import fleeting
 from gput.output import Format, say
+from gput.stop_signals import run_in_order
 from shared.errors import BadRequest
 
 FOLDER = "gput-bench-"
@@ -49,7 +49,7 @@ def visit(
         found = {}
         for number in numbers:
             with fleeting(FOLDER) as folder:
-                found[number] = asyncio.run(visit_bench.crowded(folder, visits, number, say))
+                found[number] = run_in_order(visit_bench.crowded(folder, visits, number, say))
         tables = [
             Table([{"holders": number, **row} for row in rows], ("holders", *columns))
             for number, (steps, memory) in found.items()
@@ -65,7 +65,7 @@ def _demo(keeping: Keeping, visits: int, runs: int, fmt: Format) -> None:
 
     def once() -> tuple[list[Table], dict[str, float]]:
         with fleeting(FOLDER) as folder:
-            steps, memory, limits = asyncio.run(visit_bench.visits(folder, visits, say))
+            steps, memory, limits = run_in_order(visit_bench.visits(folder, visits, say))
         tables = [
             Table(steps, visit_bench.STEP_COLUMNS),
             Table(memory, visit_bench.MEMORY_COLUMNS),

@@ -21,6 +21,7 @@ from gput.local.demos.plan import Plan
 from gput.local.demos.texts import ONE_STEP_A_ROUND, Texts
 from gput.local.report import page, short, summary
 from gput.output import Format, say, show
+from gput.stop_signals import STOPPING
 from gput.tours import Tours
 from shared.errors import BadRequest, Conflict, JobFailed
 from shared.names import TravelMode
@@ -181,17 +182,24 @@ def _newest(kind: str) -> Path:
 
 async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:
     """Do it until it is done or somebody stops it; every process is ended in any case."""
-    stopping = asyncio.Event()
+    stopping, came = asyncio.Event(), list[int]()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stopping.set)
+
+    def stopped(number: int) -> None:
+        came.append(number)
+        stopping.set()
+
+    for number in (signal.SIGINT, *STOPPING):
+        # `nohup` has SIGHUP ignored. A script's background job has SIGINT ignored, too, and is still told by it to stop.
+        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stopped, number)
     work = asyncio.create_task(doing)
     stop = asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        return 0 if demo.kept else 130
+        return 0 if demo.kept else 128 + came[0]
     finally:
         stop.cancel()
         work.cancel()

@@ -13,7 +13,7 @@ import typer
 from gput.bench.figures import BENCHES, figures
 from gput.bench.machine import machine, program
 from gput.bench.result import Result, moment, write
-from gput.files import place_for
+from gput.files import distinct, place_for
 from gput.output import Format, emit, emit_tables, say
 
 if TYPE_CHECKING:
@@ -38,13 +38,20 @@ class Table:
 class Keeping:
     """One bench under way. Made before it begins: an unwritable file is refused then, and the machine is described as it was then.
 
+    Args:
+        reads: what the bench itself reads, which is not to be written over.
+
     Raises:
-        BadRequest `cannot-write`.
+        BadRequest `cannot-write`; `same-file`.
     """
 
-    def __init__(self, bench: str, parameters: Mapping[str, int | float | str | None], save: Path | None) -> None:
+    def __init__(
+        self, bench: str, parameters: Mapping[str, int | float | str | None], save: Path | None,
+        reads: Sequence[Path | None] = (),
+    ) -> None:  # fmt: skip
         self._bench, self._parameters, self._save = bench, dict(parameters), save
         if save is not None:
+            distinct([save], reads)
             place_for(save)
             self._machine, self._program = machine(BENCHES[bench].pytorch), program()
             self._at = moment(time.time())

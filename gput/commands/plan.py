@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ import typer
 from gput.commands.manners import Commands, FormatOption
 from gput.files import content, fleeting
 from gput.output import Format, say, show
+from gput.stop_signals import run_in_order
 from gput.tours import Tours
 from shared.errors import BadRequest
 
@@ -294,5 +294,5 @@ def _measured(told: _Told) -> Costs:
     load = load_of(told.program, told.manifest.training if told.manifest is not None else None)
     say(f"measuring {MEASURED_VISITS} visits on this machine …")
     with fleeting("gput-plan-") as folder:
-        found = asyncio.run(lengths(folder, MEASURED_VISITS, say, load))
+        found = run_in_order(lengths(folder, MEASURED_VISITS, say, load))
     return found if told.step_s is None else dataclasses.replace(found, step_s=told.step_s)

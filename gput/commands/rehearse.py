@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from gput.commands.agreed import agreed_manifest
 from gput.commands.manners import FormatOption
 from gput.files import content, fleeting
 from gput.output import Format, emit, say, show
+from gput.stop_signals import run_in_order
 from shared.claims.archive import Archive, open_archive
 from shared.claims.manifest import Manifest
 from shared.errors import BadRequest, JobFailed
@@ -64,7 +64,7 @@ def rehearse(
         _end(agreed, before, None, records, fmt, archive)
     part = Part(agreed, program, start, places, visits, steps, seed)
     with fleeting("gput-rehearsal-") as folder:
-        played = asyncio.run(play(folder, part, timeout, say))
+        played = run_in_order(play(folder, part, timeout, say))
     _end(agreed, before, played, records, fmt, archive)
 
 

@@ -90,7 +90,7 @@ def _follow(session: str, url: str, key: Any, fmt: Format, visit: str | None, *,
             known = (item["id"] for item in await client.items(f"sessions/{name}/visits"))
             only = pick(visit, known, "v_", "visit", f"`gput session visits {name} --format json` shows them.")
         found = []
-        async for event in client.events(name) if follow else _past(client, name):
+        async for event in client.events(name) if follow else past(client, name):
             data = {"id": event.id, "event": event.event, "kind": event.event, **event.data}
             if only in (None, data.get("visit"), *data.get("visits", ())):
                 if fmt is Format.JSON:
@@ -104,7 +104,7 @@ def _follow(session: str, url: str, key: Any, fmt: Format, visit: str | None, *,
         print(json.dumps(kept, indent=2))
 
 
-async def _past(client: AsyncClient, name: str) -> AsyncIterator[Event]:
+async def past(client: AsyncClient, name: str) -> AsyncIterator[Event]:
     """All events until now."""
     now = (await client.session(name))["version"]
     async for event in client.events(name):
@@ -122,7 +122,7 @@ def timeline(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption
     async def read(client: AsyncClient, name: str) -> list[Span]:
         found, manifest = await client.items(f"sessions/{name}/visits"), await client.manifest(name)
         whole = "tour" in (manifest.collect, manifest.accumulate)  # only of such are events worth reading
-        return spans(found, [event.data async for event in _past(client, name)] if whole else ())
+        return spans(found, [event.data async for event in past(client, name)] if whole else ())
 
     found = with_session(session, url, key, read)
     if fmt is not Format.TABLE:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gput.commands.connection import KeyOption, Session, UrlOption, with_session
+from gput.commands.session_looks import past
 from gput.files import writable
 from gput.output import say
 from shared.errors import BadRequest
@@ -41,10 +42,11 @@ def export_metrics(
 
     async def fetch(client: AsyncClient, name: str) -> Any:
         path = f"sessions/{name}"
-        return await client.get(path), await client.items(f"{path}/visits"), await client.items(f"{path}/losses")
+        answers = await client.get(path), await client.items(f"{path}/visits"), await client.items(f"{path}/losses")
+        return *answers, [event.data async for event in past(client, name)]
 
-    view, visits, losses = with_session(session, url, key, fetch)
-    points = curves(view, visits, losses)
+    view, visits, losses, events = with_session(session, url, key, fetch)
+    points = curves(view, visits, losses, events)
     if tensorboard is not None:
         place = to_tensorboard(points, view["id"], tensorboard)
         say(f"wrote {len(points)} points to {place}")

@@ -11,6 +11,7 @@ import typer
 from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.files import fleeting
 from gput.output import Format, say, show
+from gput.stop_signals import run_in_order
 from shared.errors import BadRequest, TimedOut
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def smoke(
     if url is not None and program is not None and key is not None and trust is not None and there:
         show(_there(url, key, program, trust, holder or [], emulated, timeout), fmt)
     else:
-        show(asyncio.run(_here(timeout)), fmt)
+        show(run_in_order(_here(timeout)), fmt)
 
 
 def _there(

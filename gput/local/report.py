@@ -57,8 +57,8 @@ def _mixed(found: Mapping[str, Any], visits: Sequence[Any]) -> list[str]:
 def _links(view: Mapping[str, Any], visits: Sequence[Any], links: Sequence[Mapping[str, Any]]) -> str:
     moved = view["bytes"]
     rows = [
-        ("holders → GPU, dataset (by closed visits' reports)", moved["holder_to_gpu_records"]),
-        ("  the same by plan: records × record size", sum(visit["length"] for visit in visits)),
+        ("holders → GPU, dataset (of all fenced visits)", moved["holder_to_gpu_records"]),
+        ("  of closed visits, by plan: records × record size", sum(visit["length"] for visit in visits)),
         ("holders → GPU, proofs that these are the approved records", moved["holder_to_gpu_proofs"]),
         ("holders → GPU, on the wire (sealed)", moved["holder_to_gpu_sent"]),
         ("holders ↔ orchestrator, model (orchestrator's count)", moved["model_to_holders"]),

@@ -133,7 +133,10 @@ class Progress:
             self.holder = self.whose[visit] = data.get("holder", self.whose.get(visit, self.holder))
             self.round = int(data.get("round", self.round))
             self._moved(str(data["fact"]), *word)
-        if data.get("validation_after") is not None:
+        kept = data.get("fact") != "rejected" and data.get(
+            "stepped", True
+        )  # else it is of a model that was rolled back
+        if kept and data.get("validation_after") is not None:
             self.held_out = float(data["validation_after"])
         if (event.event, data.get("fact")) == ("training", "closed"):
             self.last_close = now

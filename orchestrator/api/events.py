@@ -29,7 +29,7 @@ BATCH = 200
 KEEP_ALIVE_S = 4.0
 _SHOWN = (
     "visit", "visits", "phase", "holder", "round", "index", "attempt", "epoch", "fence_epoch", "life", "boot_counter",
-    "reason", "again", "code", "detail", "step", "position", "validation_before", "validation_after", "records",
+    "reason", "stepped", "again", "code", "detail", "step", "position", "validation_before", "validation_after", "records",
     "length", "bytes_sent", "steps", "seconds", "timers", "gpu", "backend", "sha256",
     "size_bytes", "party", "log_size",
 )  # fmt: skip

@@ -29,6 +29,7 @@ def verify_cvm_evidence(evidence: Evidence, *, report_data: bytes, role: CvmRole
 
     Raises:
         BadRequest, VerificationFailed: of the kind's verifier; `evidence-kind` when this verifier has no roots for it.
+        Unavailable: a revocation list in this verifier's own folder cannot be read now.
     """
     if evidence.kind == "snp-report":
         if trust.snp is None:

@@ -91,6 +91,9 @@ def examine_snp_evidence(
         agreed: root sets that count, the switch for EMULATED ones, and the rules for SEV-SNP.
         expected: report data, profiles, machines; what is not expected stays "not-checked" (see `INSPECTION`).
         at: seconds since 1970.
+
+    Raises:
+        Unavailable: as `SnpTrust.lists`.
     """
     recipe = Recipe()
     parsed = _examine_layout(recipe, report)

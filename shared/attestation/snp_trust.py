@@ -23,7 +23,7 @@ from shared.canonical import json_value
 from shared.claims import Claim
 from shared.claims.program import HexSha256, HexSha384
 from shared.claims.snp_rules import Product, SnpRules
-from shared.errors import BadRequest, ConfigurationError, VerificationFailed
+from shared.errors import BadRequest, ConfigurationError, Unavailable, VerificationFailed
 from shared.names import CvmRole
 
 SnpRootSet = Literal["EMULATED", "AMD"]
@@ -141,7 +141,7 @@ class SnpTrust:
         trust = cls(roots, profiles, policy, crl_folder=folder / CRL_FOLDER)
         try:
             trust.lists()
-        except VerificationFailed as error:  # said at start, not first when a peer comes
+        except Unavailable as error:  # said at start, not first when a peer comes
             raise ConfigurationError(
                 f"{trust.crl_folder}: {error.detail}", code="bad-crl", remedy=error.remedy
             ) from None
@@ -151,7 +151,8 @@ class SnpTrust:
         """The given ones and what lies in the folder now, read each time so that a renewed list counts at once.
 
         Raises:
-            VerificationFailed: `snp-crl-malformed`: one cannot be read; without it nobody knows whom it revokes.
+            Unavailable: `snp-crl-malformed`: one cannot be read, and without it nobody knows whom it revokes. It may just be written; no
+                peer's fault, and no verdict on its evidence.
         """
         return (*self.crls, *(_read_list(path) for path in self._files()))
 
@@ -179,10 +180,10 @@ def _read_list(path: Path) -> CertificateRevocationList:
         why = f"it cannot be read: {error.strerror}"
     except VerificationFailed as error:
         why = error.detail
-    raise VerificationFailed(
-        f"the revocation list {path.name} cannot be used: {why}",
+    raise Unavailable(
+        f"the revocation list {path.name} in the trust folder cannot be used: {why}",
         code="snp-crl-malformed",
-        remedy="fetch it anew as DER, or remove it",
+        remedy="fetch it anew as DER, write it beside its place and move it there, or remove it",
     )
 
 

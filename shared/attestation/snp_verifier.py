@@ -89,6 +89,7 @@ def verify_snp_evidence(
     Raises:
         BadRequest: `malformed-base64`, `malformed-certificate-table`.
         VerificationFailed: the first failed check's code (`malformed-snp-report`, `snp-…`, `cvm-…`) with expected and got.
+        Unavailable: as `SnpTrust.lists`.
     """
     raw, table = _decoded(evidence.quote), parse_certificate_table(_decoded(evidence.endorsements))
     wanted = Expectation(report_data, trust.accepted(role, policy.measurements), policy.platforms)

@@ -155,11 +155,9 @@ def policy_warnings(field: str, policy: EvidencePolicy, side: Side) -> Iterator[
         yield Finding(
             f"{field}.roots", f"{', '.join(sorted(idle))} has no effect here", "Remove it.", "policy-no-effect"
         )
-    if policy.snp is not None and policy.snp.minimum_tcb:
-        unnamed = [product for product in policy.snp.products if product not in policy.snp.minimum_tcb]
-        if unnamed:
-            yield Finding(f"{field}.snp.products", f"{', '.join(unnamed)} does not count: no least patch levels are named for it",
-                          "Name them in minimum_tcb, or leave it out of products.", "policy-no-effect")  # fmt: skip
+    if policy.snp is not None and (unnamed := sorted(set(policy.snp.products) - set(policy.snp.counted()))):
+        yield Finding(f"{field}.snp.products", f"{', '.join(unnamed)} does not count: no least patch levels are named for it",
+                      "Name them in minimum_tcb, or leave it out of products.", "policy-no-effect")  # fmt: skip
     weak = [str(status) for status, days in policy.tdx.tcb_statuses.items() if status != BEST and days is None]
     if side == "cpu" and weak:
         yield Finding(f"{field}.tdx.tcb_statuses", f"{', '.join(weak)} is accepted without limit",

@@ -55,5 +55,9 @@ class SnpRules(Claim):
     )
     allow_cxl: bool = Field(default=False, description="accept a guest whose memory may lie behind a CXL link")
 
+    def counted(self) -> tuple[Product, ...]:
+        """Products of which a guest can pass: named ones, and with levels where any product has some."""
+        return tuple(one for one in self.products if not self.minimum_tcb or one in self.minimum_tcb)
+
 
 ANY_SNP: Final = SnpRules()

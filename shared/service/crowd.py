@@ -42,9 +42,12 @@ class Crowd(Generic[C]):
 
     def one_too_many(self, newcomer: C) -> C:
         """Who has to go: who only waits, or else who has been at a body longest; where all others are being answered, one of whose address
-        has most of them, and the newcomer where that is its own."""
+        has most of them, and the newcomer where that is its own. It is none of the crowd from here on: the next one may be asked for before
+        it has ended."""
         others = (one for one in chain(self.waiting, self.sending) if one is not newcomer)
-        return next(others, None) or self._of_the_greediest(newcomer)
+        chosen = next(others, None) or self._of_the_greediest(newcomer)
+        self.leaves(chosen)
+        return chosen
 
     def _of_the_greediest(self, newcomer: C) -> C:
         """The oldest of the address that has most, if it has more than the newcomer's: parties behind one proxy cut nobody off."""

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, Self
 
 import httpx2
 
-from shared.canonical import json_bytes
-from shared.errors import GputError, Unavailable
+from shared.canonical import json_bytes, json_value
+from shared.errors import BadRequest, GputError, Unavailable
 from shared.service.act_key import check_act_key
 from shared.service.answers import Answer, BadAnswer, answers_within
 from shared.service.clock import Entropy
@@ -224,18 +224,22 @@ class PeerClient:
             remedy=f"Give {self.name}'s own address, without a redirect: the one it names, if that is the service.",
         )
 
-    def json_of(self, response: Answer) -> Any:
-        """The body as JSON; None where there is none. Raises: Unavailable `peer-unintelligible`."""
+    def json_of(self, response: Answer, limit: int = MAX_ANSWER_BYTES) -> Any:
+        """The body as strict JSON of at most `limit` bytes; None where there is none. Raises: Unavailable `peer-unintelligible`."""
         if not response.content:
             return None
         try:
-            return response.json()
-        except (ValueError, RecursionError) as error:
-            raise Unavailable(
-                f"{self.name} at {self._ways.now.url} answered with something that is not JSON",
-                code="peer-unintelligible",
-                remedy="Check that the address leads to this service and not to another program.",
-            ) from error
+            return json_value(response.content, limit)
+        except BadRequest as error:
+            raise self.unintelligible(f"something that is not JSON of at most {limit} bytes") from error
+
+    def unintelligible(self, answered: str) -> Unavailable:
+        """The error of an answer that this service does not give: another program does, and nobody knows what became of the request."""
+        return Unavailable(
+            f"{self.name} at {self._ways.now.url} answered with {answered}",
+            code="peer-unintelligible",
+            remedy="Check that the address leads to this service and not to another program.",
+        )
 
     def _explain(self, way: Way, error: httpx2.TransportError, method: str, path: str) -> NoReturn:
         if isinstance(error, BadAnswer):

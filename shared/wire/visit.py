@@ -264,7 +264,9 @@ class InboxItem(Grown):
     challenge: Nonce | None = None
     offer: VisitOffer | None = None
     receipt: Base64 | None = None
-    receipt_index: int | None = None
+    receipt_index: int | None = Field(
+        default=None, ge=0, lt=2**53, description="the leaf of the log that the receipt is"
+    )
     phase: str | None = None
 
     def without_owner(self) -> Self:

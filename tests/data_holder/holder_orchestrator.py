@@ -138,7 +138,7 @@ class Orchestrator(httpx2.AsyncBaseTransport):
             proof = [node.hex() for node in inclusion_proof(index, [leaf_hash(leaf) for leaf in self.leaves[:size]])]
             return httpx2.Response(200, json={"index": index, "size": size, "path": proof})
         if path.endswith("/log/leaves"):
-            hashes = [leaf_hash(leaf) for leaf in self.leaves]
+            hashes = [leaf_hash(leaf) for leaf in self.leaves[: int(request.url.params["size"])]]
             ways = [[node.hex() for node in inclusion_proof(index, hashes)] for index in range(len(hashes))]
             items = [{"index": index, "path": way} for index, way in enumerate(ways)]
             return httpx2.Response(200, json={"items": items, "next": self.more_leaves})

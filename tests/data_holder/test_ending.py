@@ -14,6 +14,7 @@ from data_holder import approvals, runner
 from data_holder.ending import OWED, Ending
 from shared.errors import GputError, Unavailable, VerificationFailed
 from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_answers import HEALING, once
 from tests.data_holder.holder_world import SESSION, b64, make_manifest, problem
 from tests.data_holder.test_holder_receipts import stored, visited
 
@@ -76,31 +77,20 @@ async def test_stopped_while_it_collects_it_collects_and_tells_when_it_hears_aga
         await again.until(lambda: again.holder.ledger.state(SESSION).ended)
 
 
-HEALING = [
-    (500, "Internal error", "internal"),
-    (401, "Not authenticated", "signature-expired"),
-    (429, "Too many", "busy"),
-]
-
-
-@pytest.mark.parametrize(("status", "title", "code"), HEALING)
+@pytest.mark.parametrize("part", ["/receipts", "/log/head", "/log/leaves", "/end"])
+@pytest.mark.parametrize("bad", HEALING)
 async def test_one_bad_answer_does_not_lose_the_last_receipts(
-    running: Running, monkeypatch: pytest.MonkeyPatch, status: int, title: str, code: str
+    running: Running, monkeypatch: pytest.MonkeyPatch, bad: str, part: str
 ) -> None:
+    monkeypatch.setattr(runner, "TEND_S", 0.01)
     await missed(running)
-    answer, given = running.orchestrator._answer, list[int]()
-
-    async def once(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
-        if path.endswith("/receipts") and not given:
-            given.append(status)
-            return problem(status, title, code)
-        return await answer(request, path, body)
-
-    monkeypatch.setattr(running.orchestrator, "_answer", once)
+    asked = once(running, monkeypatch, part, bad)
     running.orchestrator.post("ended", phase="COMPLETED")
     assert (await stored(running))["verified"]
-    await running.until(lambda: running.holder.ledger.state(SESSION).ended)
-    assert given == [status]
+    await running.until(lambda: len(asked) == 2)
+    await running.until(lambda: SESSION not in running.holder.runner._workers)
+    assert running.holder.ledger.state(SESSION).ended
+    assert await awaited(running) is None
 
 
 FAILURES: dict[str, tuple[Exception, str | None]] = {

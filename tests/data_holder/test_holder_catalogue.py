@@ -8,17 +8,19 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from data_holder import catalogue
 from data_holder.datasets import DatasetOptions, open_dataset
 from data_holder.settings import HolderSettings
 from shared.claims.records import RecordField, RecordSchema
 from shared.crypto.secret import Secret
 from shared.errors import ConfigurationError, Unavailable
 from shared.service.migrations import downgrade
-from tests.data_holder.conftest import Running, Start
+from tests.data_holder.conftest import POLICY, Running, Start
 from tests.data_holder.holder_world import FEATURES, SESSION, LocalEvidence, make_manifest
 from tests.data_holder.test_holder_approvals import asked
 from tests.data_holder.test_holder_visits import visit
@@ -204,13 +206,37 @@ async def test_a_dataset_that_an_approved_session_uses_stays(start: Start, tmp_p
         assert (await running.get("/v1/datasets/added"))["source"] == "api"
 
 
-@pytest.mark.parametrize("name", ["EHR 2024", "", "ehr/2024", "x" * 64])
-def test_a_name_that_the_api_would_refuse_is_refused_in_the_settings(tmp_path: Path, name: str) -> None:
-    """It could be listed, and neither shown nor approved with."""
+async def test_a_dataset_of_the_settings_whose_name_no_request_can_give_is_served_and_said(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier releases took any name, and it is in what was approved: a start that ends at it leaves those sessions unserved."""
+    log = Mock()
+    monkeypatch.setattr(catalogue, "_log", log)
+    policy = tmp_path / "capital.toml"
+    policy.write_text(POLICY.replace('dataset = "ehr"', 'dataset = "EHR"'))
+    options: dict[str, Any] = {
+        "datasets": {"EHR": tmp_path / "ehr.npz", "ehr-2024": tmp_path / "ehr.npz"},
+        "policy": policy,
+    }
+    async with start(**options) as running:
+        await running.approved_with_channel()
+    async with start(**options) as running:
+        await running.until(running.open_channel)
+        assert (await running.get(f"/v1/requests/{SESSION}"))["dataset"] == "EHR"
+        named = await running.client.post(
+            f"/v1/requests/{SESSION}/approve", json={"manifest": "0" * 64, "dataset": "EHR"}
+        )
+        assert (named.status_code, named.json()["code"]) == (422, "invalid-request")
+        assert (await running.client.post("/v1/datasets", json={"name": "EHR", "path": "/x"})).status_code == 422
+    said = [call.kwargs for call in log.warning.call_args_list if "no request can give" in call.args[0]]
+    assert [one["dataset"] for one in said] == ["EHR", "EHR"], "at each start"
+    assert all("have ended" in one["remedy"] for one in said)
+
+
+def test_a_dataset_without_a_name_is_refused(tmp_path: Path) -> None:
     settings = {"name": "north", "orchestrator_url": "http://o.test", "evidence": "configfs-tsm:", "data_dir": tmp_path}
-    assert HolderSettings.load(**settings, datasets={"ehr-2024": tmp_path}).datasets == {"ehr-2024": tmp_path}
     with pytest.raises(ConfigurationError, match="datasets"):
-        HolderSettings.load(**settings, datasets={name: tmp_path})
+        HolderSettings.load(**settings, datasets={"": tmp_path})
 
 
 @pytest.mark.parametrize(

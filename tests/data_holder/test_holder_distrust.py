@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
@@ -106,7 +107,9 @@ async def test_an_answer_that_is_no_channel_is_refused_by_name_and_not_tried_aga
     log = Mock()
     monkeypatch.setattr(runner, "_log", log)
     part = f"/v1/sessions/{SESSION}/channels" + ("/" if method == "PUT" else "")
-    asked = answering(running, monkeypatch, part, lambda number: httpx2.Response(200, json=MALFORMED[answer]))
+    asked = answering(
+        running, monkeypatch, part, lambda number: httpx2.Response(200, content=json.dumps(MALFORMED[answer]))
+    )
     running.orchestrator.post("channel_wanted")
     await running.until(lambda: log.error.called or log.exception.called)
     assert log.error.call_args.kwargs["code"] == "channel-malformed"
@@ -141,7 +144,13 @@ LISTS: dict[str, tuple[Any, str]] = {
     "a cursor of another kind": ({"items": [], "next": 7}, "no page"),
     "no bytes": ({"items": [{"holder": "north", "index": 0}], "next": None}, "malformed"),
     "bytes that are none": ({"items": [{"holder": "north", "index": 0, "cose": "?"}], "next": None}, "malformed"),
-    "an index that is none": ({"items": [{"holder": "north", "index": "0", "cose": ""}], "next": None}, "malformed"),
+    **{
+        f"{index!r}, no index": (
+            {"items": [{"holder": "north", "index": index, "cose": ""}], "next": None},
+            "malformed",
+        )
+        for index in ("0", -1, True, 0.0, 2**53, 2**64)
+    },
     "no end": ({"items": [{"holder": "south"}], "next": "again"}, "no end"),
 }
 

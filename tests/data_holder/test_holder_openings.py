@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import httpx2
@@ -10,6 +13,10 @@ import pytest
 
 from data_holder import opening, pauses, runner
 from data_holder.pauses import Due
+from shared.attestation.cpu_trust import CpuTrust
+from shared.attestation.snp_trust import SnpTrust
+from tests.attestation.snp_world import crl
+from tests.attestation.test_snp_policy import folder
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
 
@@ -66,6 +73,33 @@ async def test_what_was_offered_and_is_gone_by_the_time_that_it_is_proven_is_ask
     assert [event for event in told if "channel" in event] == ["channel not open yet", "over: channel not open yet"], (
         "once for all three"
     )
+
+
+async def test_a_revocation_list_that_is_just_being_written_is_waited_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It stood for the orchestrator's fault: nobody was trusted, and nothing tried again until somebody asked."""
+    place = folder(tmp_path)
+    (place / "snp-crls").mkdir()
+    (listed := place / "snp-crls" / "a.crl").write_bytes(crl())
+    trust = SnpTrust.load(place)
+    assert trust is not None
+    verifier: Any = running.holder.foundation.verifier
+    machine, tries = verifier.machine.trust(), list[int]()
+
+    def judged_by_the_folder() -> CpuTrust:
+        tries.append(len(tries))
+        trust.lists()  # as for evidence of SEV-SNP; the machine here is of TDX
+        return machine
+
+    monkeypatch.setattr(verifier, "machine", SimpleNamespace(trust=judged_by_the_folder))
+    await approved(running)
+    listed.write_bytes(crl()[:200])
+    running.orchestrator.post("channel_wanted")
+    await running.until(lambda: len(tries) > 2)
+    assert not running.holder.runner._openings.distrust.by_code
+    listed.write_bytes(crl())
+    await running.until(running.open_channel)
 
 
 async def test_nothing_is_tried_again_for_a_session_that_has_ended(

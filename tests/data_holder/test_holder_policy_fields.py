@@ -1,6 +1,6 @@
 """What a policy says of each field of a manifest: a rule that can deny it, or the reason why no policy need look at it.
 
-A field without either would be approved by every policy that never mentions it.
+A field without either would be approved by every policy that never mentions it. And faults of a policy's file, said at the start.
 """
 
 from __future__ import annotations
@@ -165,3 +165,29 @@ def test_what_names_nobody_is_refused_at_the_start(tmp_path: Path, rule: str) ->
     with pytest.raises(ConfigurationError) as caught:
         load_policy(tmp_path / "policy.toml")
     assert caught.value.code == "policy-malformed"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[limits]\nmax_round = 5", "limits.max_round"),
+        ("[limits]\nmax_rounds = 0", "limits.max_rounds"),
+        ('[limits]\nmax_rounds = "many"', "limits.max_rounds"),
+        ('[programs]\noperators = ["magic"]', "unknown operator groups magic"),
+        ('[programs]\ndigests = ["abc"]', "programs.digests"),
+        ('[output]\nrelease_to = ["everyone"]', "output.release_to"),
+        ("limits = [", "not TOML"),
+    ],
+)
+def test_lint_names_the_key(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=named) as caught:
+        load_policy(path)
+    assert caught.value.code == "policy-malformed"
+
+
+def test_an_absent_policy_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_policy(tmp_path / "none.toml")
+    assert caught.value.code == "policy-unreadable"

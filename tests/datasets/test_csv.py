@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,29 @@ def test_what_is_said_of_columns_counts_or_is_refused(tmp_path: Path, fault: str
     assert reason in refused.value.finding.reason
 
 
+@pytest.mark.parametrize(
+    "options", [found[0] for found in BAD_OPTIONS.values() if found[1] == "data-bad-option"], ids=str
+)
+def test_what_is_held_to_an_approved_root_is_read_as_without_such_an_option(
+    tmp_path: Path, options: DatasetOptions
+) -> None:
+    text = "a,target,b,c\n1,1,2,3\n"
+    assert read_csv(tmp_path / "t.csv", text, options=replace(options, insist=False)) == [([1.0, 2.0, 3.0], 1)]
+
+
+def test_a_label_that_could_be_of_two_fields_is_of_neither(tmp_path: Path) -> None:
+    """As releases of before read it; a new approval is told to state the columns."""
+    pair = RecordSchema(fields=(RecordField(name="p", dtype="int64"), RecordField(name="q", dtype="int64")))
+    (tmp_path / "t.csv").write_text("p,q,outcome\n1,2,3\n")
+    options = DatasetOptions(label="outcome", insist=False)
+    with open_dataset(tmp_path / "t.csv", pair, options=options) as dataset:
+        dataset.read_into(CursorRange(start=0, count=1), out := bytearray(16))
+    assert np.frombuffer(out, "<i8").tolist() == [1, 2]
+    with pytest.raises(UnfitData) as refused:
+        open_dataset(tmp_path / "t.csv", pair, options=replace(options, insist=True))
+    assert refused.value.code == "data-bad-option"
+
+
 HEAD = "a,label,b,c\n"
 
 
@@ -137,7 +161,7 @@ def test_what_is_said_of_a_file_of_the_release_before_is_not_believed(tmp_path: 
     """It read `1_5` as 15, and kept that."""
     path, options = tmp_path / "t.csv", DatasetOptions(cache_dir=tmp_path / "cache")
     with pytest.MonkeyPatch.context() as before:
-        before.setattr(cache, "CONVERSION", "1")
+        before.setattr(cache, "CONVERSION", 1)
         before.setattr(cells, "_plain", lambda text: True)
         assert read_csv(path, HEAD + "1,1,1_5,3\n", options=options) == [([1, 15, 3], 1)]
     with pytest.raises(UnfitData) as refused:

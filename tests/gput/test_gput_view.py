@@ -102,6 +102,11 @@ def test_losses_go_to_their_holder_and_unknown_events_change_nothing() -> None:
     assert list(p.losses["city"]) == [2.5]
     p.fold(fact("training", "closed", validation_after=1.25), 0.0)
     assert p.held_out == 1.25
+    p.fold(fact("training", "rejected", validation_after=9.75), 0.0)
+    p.fold(fact("session", "tour_judged", stepped=False, validation_after=9.5), 0.0)
+    assert p.held_out == 1.25, "of models that were rolled back"
+    p.fold(fact("session", "tour_judged", stepped=True, validation_after=1.0), 0.0)
+    assert p.held_out == 1.0
 
 
 def test_plain_lines_come_once_per_closed_visit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,10 +212,10 @@ def test_the_final_page_of_a_recorded_session(saved: Saved, tmp_path: Path) -> N
     assert "  |     pass·[2Jxxx" in text
     assert f"{saved.view['visits_closed']} visits" in text
     assert f"{verify(saved.folder).receipts} receipts verified" in text
-    counts = dict(re.findall(r"^  (holder.*?|  the same.*?)\s{2,}([\d,]+)$", text, re.MULTILINE))
+    counts = dict(re.findall(r"^  (holder.*?|  of closed.*?)\s{2,}([\d,]+)$", text, re.MULTILINE))
     data = sum(visit["length"] for visit in saved.visits)
-    assert counts["holders → GPU, dataset (by closed visits' reports)"] == f"{data:,}"
-    assert counts["  the same by plan: records × record size"] == f"{data:,}"
+    assert counts["holders → GPU, dataset (of all fenced visits)"] == f"{data:,}"
+    assert counts["  of closed visits, by plan: records × record size"] == f"{data:,}"
     assert counts["holders ↔ orchestrator, dataset (holders' own count)"] == "0"
     for step in ("plan", "fence", "train", "control"):
         assert re.search(rf"^  {step}.* +\d+\.\d+ +\d+\.\d+ +\d+\.\d%$", text, re.MULTILINE)

@@ -22,7 +22,7 @@ from gput.rehearsing import (
     too_little_memory,
 )
 from shared.claims.archive import Archive, open_archive
-from shared.claims.manifest import Acceptance, EvidencePolicy, Manifest, Validation
+from shared.claims.manifest import Acceptance, Contributor, EvidencePolicy, Manifest, Predecessor, Validation
 from shared.claims.privacy import Privacy
 from shared.claims.training import Schedule
 from tests.built import built
@@ -61,6 +61,22 @@ def codes(remarks: Any) -> list[tuple[str, str, str]]:
 
 
 # ------------------------------------------------------------------ what is run
+
+
+def test_a_successor_is_rehearsed_without_its_predecessor(archive: Archive) -> None:
+    """Whose model no orchestrator of this machine has; the schedule goes on where it would."""
+    contributor = Contributor(holder="north", key="00" * 32, records=16)
+    schedule = Schedule(kind="cosine", warmup_steps=2)
+    says = Predecessor(
+        session="s_aaaaaaaaaaaaaaaa", manifest="4" * 64, model="1" * 64, optimiser="2" * 64, step=6, log_size=3, log_root="3" * 64,
+        contributors=(contributor,),
+    )  # fmt: skip
+    manifest = asked(archive, predecessor=says, rounds=2)
+    manifest = manifest.model_copy(update={"training": manifest.training.model_copy(update={"schedule": schedule})})
+    run, changes = rehearsed(manifest, KEYS, visits=3)
+    assert (run.predecessor, run.training.schedule.total_steps) == (None, manifest.optimiser_steps)
+    assert manifest.optimiser_steps == 6 + 2 * 2 * 4
+    assert any("predecessor" in change for change in changes)
 
 
 def test_it_is_the_manifest_but_for_what_it_says(archive: Archive) -> None:

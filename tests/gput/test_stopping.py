@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import pty
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -16,12 +17,12 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from gput.__main__ import EXIT_CODES, INTERRUPTED, main
+from gput.__main__ import main
 from gput.commands import demo as command
 from gput.files import fleeting
 from gput.local.demo import Demo
 from gput.smoke import Wanted, smoke
-from gput.stop_signals import stopped_in_order
+from gput.stop_signals import run_in_order, stopped_in_order
 from shared.crypto.signing import PartyKey
 from tests.gput.test_gput_commands import NOBODY
 
@@ -44,7 +45,7 @@ async def test_a_demo_whose_terminal_is_gone_is_stopped_all_the_same(
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
-async def test_a_demo_that_is_stopped_ends_with_the_code_that_its_page_and_help_say(
+async def test_a_demo_that_is_stopped_ends_with_the_code_that_the_page_says(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "say", Mock())
@@ -54,12 +55,26 @@ async def test_a_demo_that_is_stopped_ends_with_the_code_that_its_page_and_help_
         await asyncio.Event().wait()
         return 0
 
-    demo = cast("Demo", Mock(kept=False, stop=AsyncMock()))
-    assert await command._until_stopped(demo, work()) == INTERRUPTED
+    code = await command._until_stopped(cast("Demo", Mock(kept=False, stop=AsyncMock())), work())
+    assert code == 128 + number
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-    [row] = [line for line in page.splitlines() if line.startswith(f"| {INTERRUPTED} |")]
-    assert "`gput demo`" in row
-    assert f"(`gput demo`: {INTERRUPTED})" in EXIT_CODES
+    assert [line for line in page.splitlines() if re.match(rf"\| ([\d, ]+, )?{code}(, [\d, ]+)? \|", line)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+async def test_a_demo_is_not_stopped_by_what_its_caller_had_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)  # as `nohup` does
+    demo = Mock(kept=False, stop=AsyncMock())
+
+    async def work() -> int:
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(0)
+        return 7
+
+    try:
+        assert await command._until_stopped(cast("Demo", demo), work()) == 7
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.parametrize("words", [["revoke-key", "north"], ["replace-key", "north", "k.pub"]], ids=" ".join)
@@ -170,3 +185,27 @@ def test_what_nohup_has_ignored_stays_so_and_all_is_as_it_was_afterwards() -> No
         return code if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else 8
 
     assert in_a_process(command) == 7
+
+
+def test_a_second_ctrl_c_does_not_break_off_the_stop(tmp_path: Path) -> None:
+    """Services of a rehearsal would run on, and its folder stay."""
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0)
+            (tmp_path / "stopped").touch()
+
+    def command() -> int:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            run_in_order(work())
+        except KeyboardInterrupt:
+            return 130 if signal.getsignal(signal.SIGINT) is signal.default_int_handler else 1
+        return 0
+
+    assert in_a_process(command) == 130
+    assert (tmp_path / "stopped").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from shared.errors import BadRequest, Conflict, Unavailable
 
 def _visit(number: int, holder: str, **more: Any) -> dict[str, Any]:
     return {
-        "id": f"v_{number}", "holder": holder, "first_step": 2 * (number - 1), "steps": 2, "outcome": "closed",
+        "id": f"v_{number}", "holder": holder, "first_step": 2 * (number - 1), "steps": 2, "outcome": "closed", "index": number, "round": 1,
         "planned_at": 100.0 * number,
         "closed_at": 100.0 * number + 50, "validation_after": 3.0 - number, "durations": {"train": 1.5, "close": 0.5}, **more,
     }  # fmt: skip
@@ -32,6 +34,9 @@ VISITS = [
     _visit(1, "north"), _visit(2, "city"),
     _visit(3, "north", outcome="recalled", closed_at=None, validation_after=None, durations={}),
 ]  # fmt: skip
+EVENTS: list[dict[str, Any]] = [
+    {"fact": "submitted", "at": 1.0}, {"fact": "last_checked", "position": 2, "validation_after": None, "at": 800.0},
+]  # fmt: skip
 LOSSES = [
     {"visit": "v_1", "holder": "north", "step": 1, "loss": 2.5}, {"visit": "v_1", "holder": "north", "step": 2, "loss": 2.25},
     {"visit": "v_2", "holder": "city", "step": 3, "loss": 2.0}, {"visit": "v_9", "holder": "", "step": 4, "loss": 1.0},
@@ -39,13 +44,45 @@ LOSSES = [
 
 
 def test_curves_are_what_the_views_say() -> None:
-    points = curves(VIEW, VISITS, LOSSES)
+    points = curves(VIEW, VISITS, LOSSES, EVENTS)
     assert [point for point in points if point.curve.startswith(("loss", "privacy"))] == [
         Point("loss/city", 3, 2.0, 250.0), Point("loss/held-out", 2, 2.0, 150.0), Point("loss/held-out", 4, 1.0, 250.0),
         Point("loss/north", 1, 2.5, 150.0), Point("loss/north", 2, 2.25, 150.0), Point("loss/tour", 4, 1.0, 900.0),
         Point("privacy/epsilon spent/north", 4, 0.25, 900.0),
     ]  # fmt: skip
     assert [point.value for point in points if point.curve == "visit_seconds/total"] == [2.0, 2.0]
+
+
+def held_out(visits: list[dict[str, Any]], *events: dict[str, Any]) -> list[tuple[int, float]]:
+    return [(point.step, point.value) for point in curves(VIEW, visits, (), events) if point.curve == "loss/held-out"]
+
+
+def test_what_was_measured_after_a_collected_tour_stands_behind_all_its_steps() -> None:
+    tours = [
+        [
+            _visit(3 * turn + n, name, first_step=6 * turn, validation_after=2.0 - turn)
+            for n, name in enumerate("abc", 1)
+        ]
+        for turn in range(2)
+    ]
+    assert held_out([*tours[0], *tours[1]]) == [(6, 2.0), (12, 1.0)]
+
+
+def test_accumulated_tours_are_measured_at_their_ends() -> None:
+    visits = [_visit(n, "ab"[n % 2], round=(n + 1) // 2, validation_after=None) for n in range(1, 5)]
+    judged = [
+        {"fact": "tour_judged", "round": n, "stepped": n == 1, "validation_after": 3.0 - n, "at": 1.0} for n in (1, 2)
+    ]
+    last = {"fact": "last_checked", "position": 4, "validation_after": 0.5, "at": 2.0}
+    assert held_out(visits, *judged, last) == [(4, 2.0), (8, 0.5)]
+
+
+def test_what_was_made_again_after_a_restore_has_one_value() -> None:
+    again = [_visit(1, "a", id="v_11", validation_after=7.0), _visit(2, "b", id="v_12", validation_after=6.0)]
+    losses = [{"visit": f"v_{n}", "holder": "a", "step": 1, "loss": float(n)} for n in (1, 11)]
+    points = curves(VIEW, [*VISITS, *again], losses, ())
+    assert [(p.step, p.value) for p in points if p.curve == "loss/held-out"] == [(2, 7.0), (4, 6.0)]
+    assert [p.value for p in points if p.curve == "loss/a"] == [11.0]
 
 
 def _events(path: Path) -> list[Any]:
@@ -69,7 +106,7 @@ def _events(path: Path) -> list[Any]:
 
 def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
-    points = curves(VIEW, VISITS, LOSSES)
+    points = curves(VIEW, VISITS, LOSSES, EVENTS)
     place = to_tensorboard(points, "s_1", tmp_path)
     [file] = place.glob("events.out.tfevents.*")
     read = [
@@ -80,11 +117,39 @@ def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
         to_tensorboard(points, "s_1", tmp_path)
 
 
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from gput.tracking import Point, to_tensorboard
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+to_tensorboard([Point("loss", step, 1.0, 2.0) for step in range(3000)], "s_1", Path(sys.argv[1]))
+"""
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    ended = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert ("cannot write" in ended.stderr, list(tmp_path.iterdir())) == (True, []), ended.stderr
+
+
+def test_a_run_that_mlflow_takes_half_of_is_a_failed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri, client = (tmp_path / "mlruns").as_uri(), mlflow.MlflowClient
+    monkeypatch.setattr(client, "log_batch", lambda *_words, **_more: (_ for _ in ()).throw(RuntimeError("half")))
+    with pytest.raises(RuntimeError, match="half"):
+        to_mlflow(curves(VIEW, VISITS, LOSSES, EVENTS), VIEW, uri, "ours")
+    known = client(tracking_uri=uri)
+    [run] = known.search_runs([known.get_experiment_by_name("ours").experiment_id])
+    assert (run.info.status, run.data.tags["gput.id"]) == ("FAILED", "s_1")
+
+
 def test_mlflow_reads_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    uri, points = (tmp_path / "mlruns").as_uri(), curves(VIEW, VISITS, LOSSES)
+    uri, points = (tmp_path / "mlruns").as_uri(), curves(VIEW, VISITS, LOSSES, EVENTS)
     run = to_mlflow(points, VIEW, uri, "ours")
     client = mlflow.MlflowClient(tracking_uri=uri)
     told = client.get_run(run)
@@ -127,7 +192,7 @@ def test_an_mlflow_that_is_down_is_told_soon(
         return send(*words, **more)
 
     monkeypatch.setattr(requests.Session, "request", noting)
-    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES))
+    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES, EVENTS))
     words = ["session", "export-metrics", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]
     assert main([*words, "--mlflow", "http://me:secret@127.0.0.1:9"]) == Unavailable.exit_code
     said = capsys.readouterr().err
@@ -148,7 +213,7 @@ def test_the_command_asks_the_api_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tensorboardX")
-    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES))
+    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES, EVENTS))
     words = ["session", "export-metrics", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]
     assert main(words) == 2
     assert "[no-tracker]" in capsys.readouterr().err

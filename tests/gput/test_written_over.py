@@ -131,3 +131,11 @@ def test_an_export_that_does_not_fit_leaves_what_was_there(here: Path) -> None:
     assert (ended.returncode, "[cannot-write]" in ended.stderr) == (2, True), ended.stderr
     assert (here / "out.bin").read_bytes() == b"before"
     assert {path.name for path in here.iterdir()} == {"f.bin", "m", "p.gput", "out.bin"}
+
+
+def test_a_bench_does_not_keep_its_figures_in_what_it_reads(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CLASSIFIER, "-o", "x.gput"]) == 0
+    before = Path("x.gput").read_bytes()
+    capsys.readouterr()
+    refused(capsys, "same-file", "bench", "lengths", "--program", "x.gput", "--save", "x.gput")
+    assert Path("x.gput").read_bytes() == before

@@ -143,9 +143,9 @@ async def test_a_list_of_keys_without_an_end_is_given_up() -> None:
     class Endless:
         asked = 0
 
-        async def get(self, path: str, params: dict[str, Any]) -> bytes:
+        async def get_json(self, path: str, params: dict[str, Any]) -> Any:
             Endless.asked += 1
-            return json.dumps({"items": [{"key": "00"}], "next": f"after{self.asked}"}).encode()
+            return {"items": [{"key": "00"}], "next": f"after{self.asked}"}
 
     nothing = cast(Any, None)
     link = cast(OrchestratorLink, Endless())

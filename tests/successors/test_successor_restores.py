@@ -15,7 +15,6 @@ from gput.receipt_leaves import HeldReceipt
 from gput.receipt_successor import check_succession
 from gput.receipts import save, verify
 from orchestrator.ledger.tree import MerkleTree
-from shared.canonical import json_bytes
 from shared.claims.manifest import Contributor, Predecessor
 from shared.errors import VerificationFailed
 from shared.protocol.log_events import event_bytes
@@ -121,10 +120,10 @@ class Link:
     def __init__(self, leaves: list[bytes], tree: MerkleTree) -> None:
         self._leaves, self._tree = leaves, tree
 
-    async def get(self, path: str, params: dict[str, Any]) -> bytes:
+    async def get_json(self, path: str, params: dict[str, Any]) -> Any:
         size = int(params["size"])
         if path.endswith("/inclusion"):
-            return json_bytes({"path": [node.hex() for node in self._tree.inclusion(params["index"], size)]})
+            return {"path": [node.hex() for node in self._tree.inclusion(params["index"], size)]}
         from base64 import b64encode
 
         first = int(params.get("after", 0))
@@ -133,7 +132,7 @@ class Link:
              "path": [node.hex() for node in self._tree.inclusion(at, size)]}
             for at in range(first, min(first + 2, size))
         ]  # fmt: skip
-        return json_bytes({"items": items, "next": str(first + 2) if first + 2 < size else None})
+        return {"items": items, "next": str(first + 2) if first + 2 < size else None}
 
 
 COSE = b"\xd2 a receipt"

@@ -52,6 +52,37 @@ def test_visits_name_their_session_and_the_newest_come_first_whatever_it_is_call
     assert (rows.count(), rows.first.locator("th").inner_text()) == (100, "s_0000000000000000")
 
 
+REDRAWN = """async ([before, after, at]) => {
+  const parts = ["common/panel", "common/dom", "home"].map(one => import(`/ui/${one}.js`));
+  const [{ redrawn }, { show }, { receiptsTable }] = await Promise.all(parts);
+  const place = document.getElementById("content");
+  const row = () => [...place.querySelectorAll("tbody tr")].find(one => one.cells[1].textContent === String(at));
+  redrawn(place, () => show(place, receiptsTable(before)));
+  const kept = [];
+  for (const kind of ["summary", "a"]) {
+    row().querySelector("details").open = true;
+    row().querySelector(kind).focus();
+    redrawn(place, () => show(place, receiptsTable(after)));
+    const unfolded = [...place.querySelectorAll("tr")].filter(one => one.querySelector("details[open]"));
+    kept.push(unfolded.map(one => one.cells[1].textContent), document.activeElement === row().querySelector(kind));
+    redrawn(place, () => show(place, receiptsTable(before)));
+  }
+  return kept;
+}"""
+
+
+def test_a_row_that_is_unfolded_or_read_stays_the_same_when_a_newer_one_comes(tab: NewTab, stage: UiStage) -> None:
+    """The newest is first: unfolded by its place, it was another visit's checks that were read on."""
+    page = tab(stage.holder.url, stage.tokens["auditor"]).open("#/nowhere")
+    page.get_by_role("heading").first.wait_for()
+    row = {
+        "session": "s_0000000000000000", "visit": "v_0000000000000000", "outcome": "closed", "backend": "EMULATED", "verified": True,
+        "checks": [{"check": "log", "ok": True, "detail": ""}],
+    }  # fmt: skip
+    rows = [{**row, "index": at, "closed_at": at} for at in range(4)]
+    assert page.evaluate(REDRAWN, [rows[:3], rows, 1]) == [["1"], True, ["1"], True]
+
+
 def test_the_same_as_commands_is_what_the_button_sends(troubled: Any, stage: UiStage) -> None:
     session = stage.submit_waiting("commands")
     page, sent = troubled.page, list[Any]()

@@ -74,6 +74,16 @@ def test_a_visit_that_was_made_again_after_a_restore_is_no_coming_back(run: Any)
     assert run("losses", "heldOut", measured) == [[2, 5.5], [4, 4.5]]
 
 
+def test_held_out_losses_of_tours_stand_where_the_tour_ended(run: Any) -> None:
+    more = {"steps": 4, "validation_after": None}
+    collected = [visit(name, turn * 8) | more | {"validation_after": 2 - turn} for turn in range(2) for name in "ab"]
+    assert run("losses", "heldOut", collected) == [[8, 2], [16, 1]]
+    accumulated = [visit("ab"[n % 2], n * 4) | more | {"round": n // 2 + 1, "index": n + 1} for n in range(4)]
+    judged = [{"fact": "tour_judged", "round": n, "stepped": n == 1, "validation_after": 3 - n} for n in (1, 2)]
+    last = {"fact": "last_checked", "position": 4, "validation_after": 0.5}
+    assert run("losses", "heldOut", accumulated, [*judged, last]) == [[8, 2], [16, 0.5]]
+
+
 def test_a_loss_that_is_released_as_nothing_is_no_base_of_a_share(run: Any) -> None:
     visits = [
         visit("a", 0, 1, 0),

@@ -10,8 +10,10 @@ import httpx2
 import pytest
 
 from data_holder.recovery import ShareBook
+from data_holder.trust import TrustAnchors
+from shared.attestation.recovery import VerifiedRecovery
 from shared.crypto.secret import Secret
-from shared.errors import BadRequest
+from shared.errors import BadRequest, Unavailable
 from tests.adversary.rows import attack
 from tests.crash.cells import CITY, Cell
 from tests.crash.reaper import Reaper
@@ -161,6 +163,30 @@ async def test_a_share_does_not_leave_after_a_veto_that_came_while_the_orchestra
         assert asked
         assert await released(world, "north", session) == []
         assert not [one for one in world.wire.calls(NORTH, ORCH, "/share-offers/") if one.call.method == "PUT"]
+
+
+async def test_a_holder_that_cannot_judge_yet_refuses_nothing_and_is_asked_no_second_time(
+    new_world: NewWorld, recorded: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it judges by is not at hand, as a revocation list that is just being written: no verdict, and none is told."""
+    judge, left = TrustAnchors.verify_recovery, [Unavailable("not now", code="snp-crl-malformed")] * 4
+
+    def later(anchors: TrustAnchors, *args: Any, **more: Any) -> VerifiedRecovery:
+        if left:
+            raise left.pop()
+        return judge(anchors, *args, **more)
+
+    async with new_world() as world:
+        session = await running(world)
+        await world[ORCH].kill()
+        monkeypatch.setattr(TrustAnchors, "verify_recovery", later)
+        on_another_machine(world)
+        await world[ORCH].start()
+        await same_end(world, session, recorded)
+        assert not left
+        assert not [
+            one for name in world.holders for one in world.wire.calls(f"holder-{name}", ORCH, "/share-refusals")
+        ]
 
 
 @pytest.mark.slow

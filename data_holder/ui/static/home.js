@@ -37,7 +37,7 @@ export function receiptsTable(rows) {
     ["Session", (one) => link(one.session)], ["Leaf", (one) => one.index, "number"], ["Visit", (one) => digest(one.visit, 18)], ["Outcome", (one) => one.outcome],
     ["Backend", (one) => badge(one.backend, one.backend === "EMULATED" ? "loud" : "good")], ["Verified", (one) => badge(one.verified ? "holds" : "FAILS", one.verified ? "good" : "bad")],
     ["Checks", checks],
-  ], newest(rows, (one) => one.closed_at, (one) => !one.verified));
+  ], newest(rows, (one) => one.closed_at, (one) => !one.verified), undefined, (one) => `${one.session} ${one.index}`);
 }
 
 function checks(one) {
@@ -51,7 +51,7 @@ export function visitsTable(rows) {
   return table(`Visits of the GPU to this holder${rows.length > SHOWN ? `; the last ${SHOWN} of ${rows.length}` : ""}`, [
     ["Session", (one) => link(one.session)], ["Visit", (one) => digest(one.visit, 18)], ["Round", (one) => one.round, "number"], ["Phase", (one) => one.phase], ["Records", (one) => `${one.start} … ${one.start + one.count - 1}`, "tight"],
     ["Bytes", (one) => bytes(one.length), "number"], ["Commitment", (one) => digest(one.commitment)], ["Refused", (one) => (one.refusal ? [one.refusal.detail, " ", problemCode(one.refusal.code)] : "")], ["At", (one) => moment(one.at), "tight"],
-  ], newest(rows, (one) => one.at));
+  ], newest(rows, (one) => one.at), undefined, (one) => one.visit);
 }
 
 function linksFacts(links) {

@@ -66,8 +66,15 @@ export function thinned(points, most) {
   return found.filter((point, at) => at === 0 || point !== found[at - 1]);
 }
 
-/** Held-out losses that the orchestrator measured: [step, loss], one of each step. */
-export function heldOut(visits) {
-  const measured = visits.filter((one) => one.outcome === "closed" && one.validation_after !== null && one.validation_after !== undefined);
-  return [...new Map(measured.map((one) => [(one.first_step ?? 0) + (one.steps ?? 0), one.validation_after]))].sort((a, b) => a[0] - b[0]);
+/** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of accumulated tours and of the end. */
+export function heldOut(visits, facts = []) {
+  const closed = closedOnce(visits), ends = new Map(), found = new Map();
+  for (const { first_step: first, steps } of closed) ends.set(first, (ends.get(first) ?? first) + steps);
+  const put = (of, loss) => loss != null && found.set(of.reduce((most, one) => Math.max(most, ends.get(one.first_step)), 0), loss);
+  for (const one of closed) put([one], one.validation_after);
+  for (const { fact, stepped, round, position, validation_after: loss } of facts) {
+    if (fact === "tour_judged" && stepped) put(closed.filter((one) => one.round === round), loss);
+    if (fact === "last_checked") put(closed.filter((one) => one.index <= position), loss);
+  }
+  return [...found].sort((a, b) => a[0] - b[0]);
 }

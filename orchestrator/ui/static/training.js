@@ -28,7 +28,7 @@ export class Training {
     this.live = live;
     this.visits = [...live.visits.values()];
     this.found = curves(this.visits, live.losses.values());
-    this.validation = heldOut(this.visits);
+    this.validation = heldOut(this.visits, live.facts);
     const bias = recency(this.visits);
     show(this.summary, this.#facts(bias));
     this.#draw();

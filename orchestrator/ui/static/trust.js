@@ -49,7 +49,7 @@ function policy(subject, manifest) {
 }
 
 function results(items, { manifest, boots, signal }) {
-  return h("div", null, items.map((one) => h("section", { class: "result" },
+  return h("div", null, items.map((one) => h("section", { class: "result", "data-key": one.subject },
     h("h3", null, one.subject === "gpu" ? "The GPU" : one.subject.replace("cvm:", "The machine of "), " ", badge(...backendBadge(one.backend === "HARDWARE" ? one.root_set : one.backend))),
     h("p", { class: "row" }, status(one.verdict), status(one.status), ageOf(one, policy(one.subject, manifest)?.max_age_s ?? null, signal)),
     facts([["Roots expected", policy(one.subject, manifest)?.roots.join(" or ") ?? "as the manifest says"], ["Roots got", one.root_set], ["Evidence", one.kind], ["Life", one.life], ["Boot counter", boots.get(one.signing_key)], ["Signed by", digest(one.signing_key)]]),

@@ -32,10 +32,10 @@ export function show(element, ...children) {
   return fill(element, null, children);
 }
 
-/** A table with a caption. `columns`: [heading, cell of a row, class?]; rows without any show `empty`. */
-export function table(caption, columns, rows, empty = "Nothing yet.") {
+/** A table with a caption. `columns`: [heading, cell of a row, class?]; without rows, `empty`. `key`: a row's. */
+export function table(caption, columns, rows, empty = "Nothing yet.", key) {
   const head = h("tr", null, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name)));
-  const body = rows.map((row) => h("tr", null, columns.map(([, cell, kind], at) => {
+  const body = rows.map((row) => h("tr", { "data-key": key?.(row) }, columns.map(([, cell, kind], at) => {
     const content = cell(row);
     return at === 0 ? h("th", { scope: "row", class: kind }, content) : h("td", { class: kind }, content);
   })));

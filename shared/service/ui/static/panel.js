@@ -37,26 +37,36 @@ export function problemBox(problem) {
 /** What `make` gives where all is as it was: nothing is drawn anew. */
 export const UNCHANGED = Symbol("unchanged");
 
-/** Draw a place anew by `draw`: who is at a link or another control in it stays at the same one; what is unfolded, or scrolled sideways, stays so. */
-export function redrawn(place, draw) {
-  const [folds, tables] = ["details", ".scroller"].map((kind) => () => [...place.querySelectorAll(kind)]);
-  const [open, left] = [folds().map((one) => one.open), tables().map((one) => one.scrollLeft)];
-  stayingAt(place, () => {
-    draw();
-    folds().forEach((one, at) => { one.open = open[at] ?? false; });
-    tables().forEach((one, at) => { one.scrollLeft = left[at] ?? 0; });
+/** Elements by names that last: places among those of the same `data-key`, a row's or a result's, or of none. */
+function named(place, kinds) {
+  const seen = {};
+  return [...place.querySelectorAll(kinds)].map((one) => {
+    const key = one.closest("[data-key]")?.dataset.key ?? "";
+    seen[key] = (seen[key] ?? 0) + 1;
+    return [`${key} ${seen[key]}`, one];
   });
 }
 
-/** Draw; whoever was at a link or another control in the place is then at the same one, where there is one. */
+const KEPT = [["details", "open"], [".scroller", "scrollLeft"]]; // what is folded does not scroll
+const CONTROLS = "a, button, select, input, summary, [tabindex]";
+
+/** Draw a place anew by `draw`: who is at a control in it stays there; what is unfolded, or scrolled sideways, stays so. */
+export function redrawn(place, draw) {
+  const before = KEPT.map(([kinds, what]) => new Map(named(place, kinds).map(([name, one]) => [name, one[what]])));
+  stayingAt(place, () => {
+    draw();
+    KEPT.forEach(([kinds, what], at) => named(place, kinds).forEach(([name, one]) => { one[what] = before[at].get(name) ?? 0; }));
+  });
+}
+
+/** Draw; who was at a control in the place is then at the same one, where there is one. */
 export function stayingAt(place, draw) {
-  const controls = () => [...place.querySelectorAll("a, button, select, input, summary, [tabindex]")];
-  const [before, one] = [controls(), document.activeElement];
+  const one = document.activeElement;
+  const was = named(place, CONTROLS).find(([, other]) => other === one);
   draw();
-  if (!before.includes(one)) return;
-  const href = one.getAttribute("href");
-  const after = controls();
-  (href ? after.find((other) => other.getAttribute("href") === href) : after[before.indexOf(one)])?.focus({ preventScroll: true });
+  if (!was) return;
+  const same = named(place, CONTROLS).filter(([, other]) => other.getAttribute("href") === one.getAttribute("href"));
+  (same.find(([name]) => name === was[0]) ?? (one.href && same[0]))?.[1]?.focus({ preventScroll: true });
 }
 
 /** Fill a panel's body by `make`, and show a problem in its place where it fails. */
