@@ -11,6 +11,11 @@ COPY pyproject.toml README.md ./
 COPY docker/dependencies.py docker/
 RUN --mount=type=cache,target=/root/.cache/pip python docker/dependencies.py > /tmp/requirements.txt \
     && /opt/gput/bin/pip install --quiet -r /tmp/requirements.txt
+# Optional parts by name, for instance `--build-arg EXTRAS=tracing`; `--build-arg EXTRAS="tracing mlflow"` for several.
+ARG EXTRAS=
+RUN --mount=type=cache,target=/root/.cache/pip if [ -n "$EXTRAS" ]; then \
+    python docker/dependencies.py $EXTRAS > /tmp/requirements.txt \
+    && /opt/gput/bin/pip install --quiet -r /tmp/requirements.txt; fi
 COPY shared shared
 COPY orchestrator orchestrator
 COPY data_holder data_holder

@@ -170,7 +170,7 @@ class Approvals:
 
     async def unknown_datasets(self) -> list[str]:
         """Datasets that policy or settings name for approvals, and that this holder does not have. Raises: Unavailable."""
-        known = {row["name"] for row in await self._store.read(rows.all_datasets)}
+        known = await self._catalogue.names()
         named = (self._default_dataset, None if self.policy is None else self.policy.dataset)
         return [name for name in named if name is not None and name not in known]
 

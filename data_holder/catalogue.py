@@ -11,13 +11,13 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
+from data_holder.dataset_options import DECLARED, declared_of, read_options
 from data_holder.datasets import (
     Dataset,
     DatasetOptions,
@@ -36,16 +36,14 @@ from shared.claims.profile import DatasetProfile
 from shared.claims.program import ProgramManifest
 from shared.crypto.schedule import dataset_row_key
 from shared.crypto.secret import Secret
-from shared.errors import BadRequest, Conflict, NotFound, Unavailable, VerificationFailed
+from shared.errors import Conflict, NotFound, Unavailable, VerificationFailed
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.statements import insert_row, put_row, update_row
 from shared.service.store import Store
 
-DECLARED = ("units", "classes")
-"""Options that the operator declares and no reader looks at."""
-
-
+WITHDRAWN = "withdrawn"
+"""What is shown in place of `settings` as the source of a dataset that they do not name any more."""
 _REMEDY = (
     "One that was added: add it again under its name, by path and options. One of the settings: start this holder again, and say again "
     "what was declared of it. If this release did not just come, ask who had access to the database"
@@ -59,7 +57,8 @@ _log = get_logger("data_holder.catalogue")
 
 class Catalogue:
     """Datasets by name; none is read or added before `unlock`. Those of the settings are changed there only: their paths win over rows,
-    so whatever a row said instead would be shown and never read."""
+    so whatever a row said instead would be shown and never read. One that the settings do not name any more is withdrawn: its row is kept
+    for the sessions that were approved with it, and goes after the last of them."""
 
     def __init__(
         self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock, reads: LongReads
@@ -105,7 +104,9 @@ class Catalogue:
             strange = [name for name, row in kept.items() if not self._is_own(row, mac_key)]
             for name, path in self._configured.items():
                 before = kept.get(name)
-                options = _kept(json.loads(before["options"])) if before is not None and name not in strange else {}
+                options = (
+                    declared_of(json.loads(before["options"])) if before is not None and name not in strange else {}
+                )
                 row = self._row(name, path, options, "settings")
                 put_row(connection, DATASETS, {"name": name}, row | {"mac": self._mac(row, mac_key)})
             return [name for name in strange if name not in self._configured or kept[name]["options"] != "{}"]
@@ -126,7 +127,7 @@ class Catalogue:
                 keys are not there yet.
         """
         self._insist_added(name)
-        _options(options, None)
+        read_options(options, None)
         if not await asyncio.to_thread(_exists, path):
             raise NotFound(f"{path} does not exist", code="data-not-found", remedy="Give a path this service can read")
         key, row = self._opened(), self._row(name, path, options, "api")
@@ -156,8 +157,27 @@ class Catalogue:
                 remedy="Change it in the settings and start this holder again; or add a dataset under another name",
             )  # fmt: skip
 
+    def shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row as its operator is shown it: where it comes from now, which no row remembers."""
+        return dict(row) | ({"source": WITHDRAWN} if self._is_withdrawn(row) else {})
+
+    def _is_withdrawn(self, row: Mapping[str, Any]) -> bool:
+        return row["source"] == "settings" and row["name"] not in self._configured
+
+    async def names(self) -> set[str]:
+        """What an approval may name. Raises: Unavailable."""
+        return {row["name"] for row in await self._store.read(rows.all_datasets) if not self._is_withdrawn(row)}
+
     async def tidy(self) -> None:
-        """Remove what was converted of files that are no dataset's any more, or are gone: it holds their records."""
+        """Remove withdrawn datasets that no approved session needs, and what was converted of files that are no dataset's any more, or are
+        gone: it holds their records."""
+
+        def write(connection: Connection) -> list[str]:
+            withdrawn = [row["name"] for row in rows.all_datasets(connection) if self._is_withdrawn(row)]
+            return rows.drop_unused(connection, withdrawn)
+
+        if gone := await self._store.write(write):
+            _log.info("forgot datasets that the settings do not name any more", datasets=gone)
         kept = await self._store.read(rows.all_datasets)
         paths = {*self._configured.values(), *(Path(row["path"]) for row in kept)}
         try:
@@ -174,13 +194,13 @@ class Catalogue:
         Raises:
             NotFound: no such dataset. BadRequest: it cannot be declared so. As `open_dataset`, if its row is not believed.
         """
-        _options(said, None)
+        read_options(said, None)
         key = self._opened()
 
         def write(connection: Connection) -> dict[str, Any]:
             row = self._believed(rows.dataset(connection, name), key)
             rest = {key: value for key, value in json.loads(row["options"]).items() if key not in DECLARED}
-            row["options"] = json.dumps(rest | _kept(said), sort_keys=True)
+            row["options"] = json.dumps(rest | declared_of(said), sort_keys=True)
             row["mac"] = self._mac(row, key)
             update_row(connection, DATASETS, {"name": name}, {"options": row["options"], "mac": row["mac"]})
             return row
@@ -204,9 +224,11 @@ class Catalogue:
             )  # fmt: skip
 
     async def inspect(self, name: str, program: ProgramManifest) -> InspectionReport:
-        """Whether the dataset fits the program's record schema; findings name file, row and reason, never a value. Raises: as
-        `open_dataset`, less UnfitData."""
-        path, options = await self._where(name)
+        """Whether the dataset fits the program's record schema, before it is approved; findings name file, row and reason, never a value.
+
+        Raises: as `open_dataset`, less UnfitData. Conflict: `dataset-withdrawn`: only sessions that were approved before go on with it.
+        """
+        path, options = await self._where(name, for_new=True)
         return await self._reads.run(lambda go_on: inspect_dataset(path, program, options=options, go_on=go_on))
 
     async def open_dataset(self, name: str, program: ProgramManifest) -> Dataset:
@@ -224,11 +246,16 @@ class Catalogue:
             )
         )
 
-    async def _where(self, name: str) -> tuple[Path, DatasetOptions]:
+    async def _where(self, name: str, *, for_new: bool = False) -> tuple[Path, DatasetOptions]:
         key = self._opened()
         row = self._believed(await self._store.read(lambda connection: rows.dataset(connection, name)), key)
+        if for_new and self._is_withdrawn(row):
+            raise Conflict(
+                f"dataset {name!r} was taken out of this holder's settings", code="dataset-withdrawn",
+                remedy="Name another; or put it into the settings again and start this holder again",
+            )  # fmt: skip
         path = self._configured.get(name) or Path(row["path"])  # a MAC does not say of which start a row is
-        return path, _options(json.loads(row["options"]), self._cache_dir)
+        return path, read_options(json.loads(row["options"]), self._cache_dir)
 
     def _row(self, name: str, path: Path, options: dict[str, Any], source: str) -> dict[str, Any]:
         said = {"name": name, "path": str(path), "options": json.dumps(options, sort_keys=True), "source": source}
@@ -259,38 +286,9 @@ class Catalogue:
         return self._key
 
 
-def _kept(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: said for name in DECLARED if (said := options.get(name))}
-
-
 def _exists(path: Path) -> bool:
     try:
         path.stat()
     except (OSError, ValueError):  # a name that is too long, or no name at all, names nothing
         return False
     return True
-
-
-_OPTIONS: TypeAdapter[DatasetOptions] = TypeAdapter(DatasetOptions)
-
-
-def _options(given: dict[str, Any], cache_dir: Path | None) -> DatasetOptions:
-    known = {field.name for field in fields(DatasetOptions)} - {"cache_dir", "converting", "insist"}
-    if unknown := sorted(set(given) - known):
-        remedy = f"Known: {', '.join(sorted(known))}"
-        raise BadRequest(f"unknown dataset options {', '.join(unknown)}", code="unknown-option", remedy=remedy)
-    try:
-        return replace(_OPTIONS.validate_python(given), cache_dir=cache_dir)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise BadRequest(f"dataset option {where}: {first['msg']}", code="bad-option") from None
-
-
-def finding_text(report: InspectionReport) -> str:
-    """The first finding as one sentence: reason, file, row."""
-    if not report.findings:
-        return f"{report.records} records of {report.record_bytes} bytes"
-    first = asdict(report.findings[0])
-    where = f"{first['file']}" + (f", row {first['row']}" if first["row"] is not None else "")
-    return f"{first['reason']} ({where})"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from data_holder.catalogue import Catalogue, finding_text
+from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
+from data_holder.datasets import InspectionReport
 from data_holder.profile import profile_of
 from shared.claims.accountant import over_budget
 from shared.claims.manifest import Manifest
@@ -54,7 +55,7 @@ async def fitting(
     _log.info("dataset read", session=session, dataset=name, records=report.records, fits=report.fits)
     if not report.fits:
         code = report.findings[0].code if report.findings else "invalid-data"
-        raise InvalidData(f"dataset {name!r} does not fit the program: {finding_text(report)}", code=code)
+        raise InvalidData(f"dataset {name!r} does not fit the program: {_finding(report)}", code=code)
     committed = await commitments.open(session, name, program)
     try:
         records, root = committed.dataset.records, committed.root
@@ -71,3 +72,12 @@ async def fitting(
         )  # fmt: skip
     stated = {"records": records, "record_bytes": report.record_bytes, "dataset_root": root, "profile": profile}
     return Chosen(name, stated)
+
+
+def _finding(report: InspectionReport) -> str:
+    """The first finding as one sentence: reason, file, row."""
+    if not report.findings:
+        return f"{report.records} records of {report.record_bytes} bytes"
+    first = asdict(report.findings[0])
+    where = f"{first['file']}" + (f", row {first['row']}" if first["row"] is not None else "")
+    return f"{first['reason']} ({where})"

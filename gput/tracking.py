@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gput.files import written
-from shared.errors import BadRequest, Conflict, Unavailable
+from shared.errors import BadRequest, Conflict, Unavailable, installing
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -191,5 +191,5 @@ def _finished_run(client: MlflowClient, points: Iterable[Point], view: Mapping[s
 
 def _absent(library: str, extra: str) -> BadRequest:
     return BadRequest(
-        f"{library} is not installed", code="no-tracker", remedy=f"Install it: pip install 'gpu-travelling[{extra}]'."
+        f"{library} is not installed", code="no-tracker", remedy=f"Install the extra: {installing(extra)}."
     )

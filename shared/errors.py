@@ -156,3 +156,9 @@ def may_heal(error: GputError) -> bool:
 
 class EmulationWarning(UserWarning):
     """Shown whenever an emulated part is built: nothing emulated can be mistaken for hardware (law L10)."""
+
+
+def installing(extra: str) -> str:
+    """How an optional part of the installation is added, for a remedy. Never by the package's name: no index has it, and whoever took that
+    name there would be asked for code."""
+    return f"in a clone of the repository, pip install '.[{extra}]'"

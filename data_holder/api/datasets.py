@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 async def list_datasets(_: Reader, holder: HolderDep, paging: Paging) -> Page[DatasetView]:
     listing = paging.of("datasets")
     found = await holder.store.read(lambda connection: rows.datasets(connection, listing.after, listing.ask))
-    items = [_view(row) for row in listing.cut(found, lambda row: row["name"])]
+    items = [_view(holder.catalogue.shown(row)) for row in listing.cut(found, lambda row: row["name"])]
     return Page(items=items, next=listing.next)
 
 
@@ -41,7 +41,7 @@ async def add_dataset(body: DatasetBody, _: Writer, holder: HolderDep, once: Onc
 
 @router.get("/{name}", summary="One dataset")
 async def show_dataset(name: DatasetPath, _: Reader, holder: HolderDep) -> DatasetView:
-    return _view(await holder.store.read(lambda connection: rows.dataset(connection, name)))
+    return _view(holder.catalogue.shown(await holder.store.read(lambda connection: rows.dataset(connection, name))))
 
 
 @router.delete("/{name}", status_code=204, summary="Forget a dataset (its files stay, what was converted of them goes)")
@@ -52,7 +52,7 @@ async def remove_dataset(name: DatasetPath, _: Writer, holder: HolderDep) -> Res
 
 @router.put("/{name}/declaration", summary="Declare units and classes of its fields, in place of what was declared")
 async def declare(name: DatasetPath, body: DeclarationBody, _: Writer, holder: HolderDep) -> DatasetView:
-    return _view(await holder.catalogue.declare(name, body.model_dump()))
+    return _view(holder.catalogue.shown(await holder.catalogue.declare(name, body.model_dump())))
 
 
 @router.post(

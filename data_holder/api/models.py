@@ -89,12 +89,13 @@ class DatasetBody(Body):
 
 
 class DatasetView(Body):
-    """A dataset this holder knows. Its records are counted against a program, by inspection."""
+    """A dataset this holder knows; a withdrawn one only for sessions that were approved before. Its records are counted against a program,
+    by inspection."""
 
     name: str
     path: str
     options: dict[str, Any]
-    source: Literal["settings", "api"]
+    source: Literal["settings", "api", "withdrawn"]
     added_at: float
 
 

@@ -55,12 +55,25 @@ def drop_datasets(connection: Connection, name: str, *, unless: Callable[[Row], 
 def remove_dataset(connection: Connection, name: str) -> None:
     """Raises: NotFound; Conflict `dataset-in-use` while an approved session uses it."""
     dataset(connection, name)
-    in_use = select(REQUESTS.c.session).where(REQUESTS.c.dataset == name, REQUESTS.c.state == "approved")
-    if (used := connection.execute(in_use).first()) is not None:
+    if (session := _used_by(connection, name)) is not None:
         raise Conflict(
-            f"dataset {name!r} is used by session {used[0]}", code="dataset-in-use", remedy="Veto that session first"
+            f"dataset {name!r} is used by session {session}", code="dataset-in-use", remedy="Veto that session first"
         )
     connection.execute(delete(DATASETS).where(DATASETS.c.name == name))
+
+
+def drop_unused(connection: Connection, names: Sequence[str]) -> list[str]:
+    """Forget those of these datasets that no approved session uses; which they were."""
+    unused = [name for name in names if _used_by(connection, name) is None]
+    if unused:
+        connection.execute(delete(DATASETS).where(DATASETS.c.name.in_(unused)))
+    return unused
+
+
+def _used_by(connection: Connection, name: str) -> str | None:
+    """An approved session of this dataset."""
+    used = select(REQUESTS.c.session).where(REQUESTS.c.dataset == name, REQUESTS.c.state == "approved")
+    return connection.execute(used.limit(1)).scalar()
 
 
 def requests(connection: Connection, state: str | None, after: str | None, limit: int) -> list[Row]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from gpu_agent.evidence.source import NONCE_BYTES, DriverFacts, Environment, GpuAttestation, MultiGpu
-from shared.errors import BadRequest, ConfigurationError, Unavailable
+from shared.errors import BadRequest, ConfigurationError, Unavailable, installing
 from shared.names import Backend
 
 MODULE: Final = "pynvml"
@@ -153,14 +153,10 @@ def _library() -> Any:
     try:
         library = importlib.import_module(MODULE)
     except ImportError:
-        raise _absent(
-            "the library nvidia-ml-py is not installed", "install it: pip install 'gpu-travelling[nvml]'"
-        ) from None
+        raise _absent("the library nvidia-ml-py is not installed", f"install it: {installing('nvml')}") from None
     missing = [name for name in NEEDED if not hasattr(library, name)]
     if missing:
-        raise _absent(
-            f"the installed nvidia-ml-py has no {missing[0]}", "upgrade it: pip install 'gpu-travelling[nvml]'"
-        )
+        raise _absent(f"the installed nvidia-ml-py has no {missing[0]}", f"upgrade it: {installing('nvml')}")
     return library
 
 

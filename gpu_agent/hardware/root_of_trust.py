@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gpu_agent.hardware.firmware import DRIVER_VERSION, VBIOS_FIELD, Firmware, measure_firmware
-from shared.attestation.gpu_chain import identity_of, parse_chain, public_key
+from shared.attestation.gpu_chain import certified_firmware, identity_of, parse_chain, public_key
 from shared.attestation.gpu_report import (
     DISABLED,
     NONCE_BYTES,
@@ -66,18 +66,30 @@ class RootOfTrust:
         """Boot the device whose identity lies in `folder`: measure the firmware, draw a statement key.
 
         Raises:
-            ConfigurationError: the identity is absent, open to other users or damaged.
+            ConfigurationError: the identity is absent, open to other users, damaged, or certified for other firmware.
         """
         leaf = load_private(folder / LEAF_FILE)
         try:
             chain = parse_chain((folder / CHAIN_FILE).read_text())
+            certified = certified_firmware(chain)
         except (OSError, UnicodeDecodeError, VerificationFailed) as error:
             raise ConfigurationError(
                 f"device identity {folder / CHAIN_FILE} cannot be used: {error}",
                 code="bad-device",
                 remedy="restore it from a backup",
             ) from None
-        return cls(leaf, chain, measure_firmware(), entropy)
+        firmware = measure_firmware()
+        if (
+            certified != firmware.fwid
+        ):  # every verifier would refuse its evidence: better here, where somebody can do something about it
+            raise ConfigurationError(
+                f"device identity {folder / CHAIN_FILE} is certified for other firmware than is installed: a release came since",
+                code="bad-device",
+                expected=certified.hex(),
+                got=firmware.fwid.hex(),
+                remedy="manufacture again under this release: python -m gpu_agent.platform manufacture; it keeps the device's identity",
+            )
+        return cls(leaf, chain, firmware, entropy)
 
     def sign(self, data: bytes) -> bytes:
         """ECDSA P-384 over SHA-384(data) by the leaf key, r ‖ s (96 bytes)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared.errors import Unavailable
+from shared.errors import Unavailable, installing
 
 
 @contextmanager
@@ -16,5 +16,5 @@ def pytorch() -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise Unavailable(
             f"This command needs PyTorch, which is not installed ({error.name})",
-            remedy="Install the extra: pip install 'gpu-travelling[gpu]'.",
+            remedy=f"Install the extra: {installing('gpu')}.",
         ) from error

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from gpu_agent.hardware.root_of_trust import CHAIN_FILE, LEAF_FILE
 from gput.client import UNATTESTED, AsyncClient
 from gput.local import corpus
 from gput.local.demos.texts import HOLDERS, Texts
@@ -48,6 +49,8 @@ def prepare() -> None:
     _fill("platform", ["platform", "cvms", "trust", "devices"], _platform())
     _copy(INSTALLATION / "orchestrator" / "orchestrator.pub", VOLUMES / "platform" / "orchestrator.pub")
     _fill("agent", [f"devices/{GPU}"], _agent())
+    for file in (LEAF_FILE, CHAIN_FILE):  # issued anew for every release's firmware, under the identity that stays
+        _put(INSTALLATION / "devices" / GPU / file, VOLUMES / "agent" / "devices" / GPU / file)
     _copy(INSTALLATION / "platform" / "mux.pub", VOLUMES / "agent" / "mux.pub")
     _fill("orchestrator", ["trust", "owners", "cvms/orchestrator.token"], _orchestrator())
     _copy(INSTALLATION / "orchestrator" / "identity.pem", VOLUMES / "orchestrator" / "state" / "identity.pem")
@@ -85,10 +88,14 @@ def _copy(source: Path, target: Path) -> None:
     if source.name == TRUST:  # public, and made anew with every release: code, configuration and collateral must fit it
         shutil.copytree(source, target, dirs_exist_ok=True)
         return
-    if target.exists():  # what a service has already must stay: its identity is enrolled
-        return
+    if not target.exists():  # what a service has already must stay: its identity is enrolled
+        _put(source, target)
+
+
+def _put(source: Path, target: Path) -> None:
+    """Copy a folder that is not there yet, or a file in the place of what is."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Under another name until it is whole: what is there stays, and half a folder, or half a key, would stay for good.
+    # Under another name until it is whole: half a folder, or half a key, would be taken for a whole one.
     draft = target.with_name(f".{target.name}.partial")
     if source.is_dir():
         shutil.rmtree(draft, ignore_errors=True)

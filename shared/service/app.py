@@ -142,7 +142,7 @@ def _bare_app(title: str, version: str, lifespan: Lifespan) -> FastAPI:
 def _base_urls(
     keys: KeyResolver | None, replay: ReplayWindow | None, base_url: str | None, settings: ServiceSettings
 ) -> tuple[str, ...]:
-    urls = tuple(url.rstrip("/") for url in (base_url, settings.public_url) if url)
+    urls = tuple(url.rstrip("/") for url in (base_url, *settings.public_urls) if url)
     if keys is not None and (replay is None or not urls):
         raise ConfigurationError(
             "a service that verifies signed requests needs a replay window and its own address",

@@ -48,7 +48,7 @@ def request_parts(request: Request, base_urls: tuple[str, ...]) -> RequestParts:
         raise NotAuthenticated(
             f"the request names host {host[:100]!r}, which this service does not answer to",
             code="signature-invalid",
-            remedy="Use the service's own address, or add the one used as its setting public_url.",
+            remedy="Use the service's own address, or add the one used to its setting public_url (comma-separated).",
             expected=" or ".join(base_urls),
             got=host[:100],
         )

@@ -58,9 +58,9 @@ class Guest:
             await self._measure()
 
     async def begin_again(self) -> None:
-        """As at first use, where the machine allows it: another process may have run as this CVM since. Raises: as `quote`."""
+        """As at first use, if the machine allows it or another process extended its registers since. Raises: as `quote`."""
         async with self._lock:
-            if await self._provider.relaunch():
+            if await self._provider.relaunch() or await self._moved():
                 self._values, self._start, self._waiting, self._log = None, {}, [*self._boot], []
 
     async def derived_key(self, label: str) -> Secret:
@@ -70,6 +70,10 @@ class Guest:
     async def aclose(self) -> None:
         """Release connections."""
         await self._provider.aclose()
+
+    async def _moved(self) -> bool:
+        """Whether what was remembered is not what the registers hold: no log from before fits them, and no extension is taken."""
+        return self._values is not None and await self._provider.registers() != self._values
 
     async def _measure(self) -> None:
         """Everything that waits, in order. What fails stays first in line: whether it took effect is for its repeat to find out."""

@@ -20,6 +20,7 @@ from shared.errors import ConfigurationError
 from shared.service.ways import PeerUrl
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+_ADDRESS = r"https?://[^/?#@\s,]+/?"
 
 # The TOML table of the load in progress; pydantic-settings builds its sources from the class and offers no argument for it.
 _file_values: ContextVar[Mapping[str, Any]] = ContextVar("file_values", default={})  # noqa: B039 (never mutated)
@@ -51,8 +52,9 @@ class ServiceSettings(BaseSettings):
     )
     public_url: str | None = Field(
         None,
-        pattern=r"^https?://[^/?#@\s]+/?$",
-        description="scheme://host[:port] under which callers reach this service.",
+        pattern=rf"^{_ADDRESS}(\s*,\s*{_ADDRESS})*$",
+        description="scheme://host[:port] under which callers reach this service; several, comma-separated, where they reach it "
+        "by several: what is signed for another address is refused.",
     )
     shutdown_deadline_s: float = Field(5.0, gt=0, le=600, description="Time given to running requests at a stop.")
     max_body_bytes: int = Field(MAX_BODY_BYTES, ge=1024, description="Largest buffered request body.")
@@ -91,6 +93,11 @@ class ServiceSettings(BaseSettings):
     def log_context(self) -> dict[str, str]:
         """What stands on every line that this process logs."""
         return {}
+
+    @property
+    def public_urls(self) -> tuple[str, ...]:
+        """Every address of `public_url`."""
+        return tuple(url.strip() for url in (self.public_url or "").split(",") if url)
 
     @property
     def store_url(self) -> str:

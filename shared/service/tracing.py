@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, installing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -104,7 +104,7 @@ class Tracing:
         except ImportError:
             raise ConfigurationError(
                 "otlp_endpoint is set, and OpenTelemetry is not installed", code="no-opentelemetry",
-                remedy="Install the extra `tracing` (pip install 'gpu-travelling[tracing]'), or unset otlp_endpoint.",
+                remedy=f"Install the extra `tracing` ({installing('tracing')}), or unset otlp_endpoint.",
             ) from None  # fmt: skip
         session = requests.Session()
         session.trust_env = False  # no proxy, no password of somebody's ~/.netrc

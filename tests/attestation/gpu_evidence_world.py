@@ -14,11 +14,12 @@ from typing import Any
 import gpu_agent
 import shared
 from gpu_agent.hardware.firmware import Firmware, measure_firmware
-from gpu_agent.hardware.root_of_trust import RootOfTrust, unsigned_of
+from gpu_agent.hardware.root_of_trust import CHAIN_FILE, LEAF_FILE, RootOfTrust, load_private, unsigned_of
 from gpu_agent.platform import device_pki as pki
 from gpu_agent.platform.device_manufacture import manufacture_device
 from gpu_agent.platform.rim_document import make_rim
 from gpu_agent.platform.rim_manufacture import RIM_INDICES
+from shared.attestation.gpu_chain import parse_chain
 from shared.attestation.gpu_examination import GpuFindings, examine_gpu_evidence
 from shared.attestation.gpu_report import Opaque, parse_report, unsigned_report
 from shared.attestation.gpu_rim import RimKind
@@ -176,8 +177,16 @@ def copied_code(target: Path) -> Path:
     return target
 
 
-def boot(folder: Path, *, gpu: str = "gpu-0", seed: int = 2) -> RootOfTrust:
-    """Boot a manufactured device without the warning that everybody else gets."""
+def boot(folder: Path, *, gpu: str = "gpu-0", seed: int = 2, foreign: Firmware | None = None) -> RootOfTrust:
+    """Boot a manufactured device without the warning that everybody else gets.
+
+    Args:
+        foreign: what this boot measured, of code that does not ask whether its leaf certifies it.
+    """
+    device = folder / "devices" / gpu
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmulationWarning)
-        return RootOfTrust.load(folder / "devices" / gpu, entropy(seed))
+        if foreign is None:
+            return RootOfTrust.load(device, entropy(seed))
+        chain = parse_chain((device / CHAIN_FILE).read_text())
+        return RootOfTrust(load_private(device / LEAF_FILE), chain, foreign, entropy(seed))

@@ -122,14 +122,13 @@ def test_every_file_counts(site: Path, path: str) -> None:
     [("gpu_agent/hardware/grants.py", 2), ("gpu_agent/workload/training.py", 23), ("shared/errors.py", 8)],
 )
 def test_one_changed_byte_of_the_agents_code_is_a_mismatch_of_its_block(
-    world: GpuWorld, site: Path, monkeypatch: pytest.MonkeyPatch, path: str, block: int
+    world: GpuWorld, site: Path, path: str, block: int
 ) -> None:
     code = bytearray((site / path).read_bytes())
     code[-2] ^= 1
     (site / path).write_bytes(code)
     changed = measure_firmware(site)
-    monkeypatch.setattr("gpu_agent.hardware.root_of_trust.measure_firmware", lambda: changed)
-    examination = GpuWorld(world.folder, boot(world.folder)).examine().examination
+    examination = GpuWorld(world.folder, boot(world.folder, foreign=changed)).examine().examination
     assert [check.name for check in examination if check.status is CheckStatus.FAIL] == ["firmware-id", "measurements"]
     found = examination.find("measurements")
     assert (found.code, found.indices) == ("gpu-measurements", (block,))
@@ -144,10 +143,15 @@ def test_changed_firmware_is_refused_until_leaf_and_manifests_are_issued_anew(
     changed = measure_firmware(site)
     monkeypatch.setattr("gpu_agent.hardware.root_of_trust.measure_firmware", lambda: changed)
     monkeypatch.setattr(device_manufacture, "measure_firmware", lambda: changed)
-    booted = GpuWorld(world.folder, boot(world.folder))
+    booted = GpuWorld(world.folder, boot(world.folder, foreign=changed))
     with pytest.raises(VerificationFailed) as caught:
         booted.verify()
     assert caught.value.code == "gpu-fwid"
+    # Honest code says so itself, at its start, and where it is mended.
+    with pytest.raises(ConfigurationError) as refused:
+        boot(world.folder)
+    assert (refused.value.code, refused.value.got) == ("bad-device", changed.fwid.hex())
+    assert "manufacture again" in str(refused.value.remedy)
 
     manufacture_device(world.folder, "gpu-0")
     renewed = GpuWorld(world.folder, boot(world.folder))

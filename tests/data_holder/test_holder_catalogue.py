@@ -23,7 +23,9 @@ from shared.service.migrations import downgrade
 from tests.data_holder.conftest import POLICY, Running, Start
 from tests.data_holder.holder_world import FEATURES, SESSION, LocalEvidence, make_manifest
 from tests.data_holder.test_holder_approvals import asked
+from tests.data_holder.test_holder_visits import visit
 
+LATER = "s_00000000000later"
 OTHER_RECORDS = 60  # ehr.npz has 50
 
 
@@ -51,12 +53,7 @@ async def test_a_row_that_somebody_changed_is_not_believed_and_healed_by_a_resta
         tamper(tmp_path, "UPDATE holder_datasets SET path = ? WHERE name = 'ehr'", str(other))
         running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
         await running.until(lambda: running.holder.ledger.knows(SESSION))
-        for _ in range(6000):
-            shown = await running.get(f"/v1/requests/{SESSION}")
-            if "dataset-unproven" in shown["waiting_for"]:
-                break
-            await asyncio.sleep(0.01)
-        assert "dataset-unproven" in shown["waiting_for"]
+        shown = await waiting_for(running, SESSION, "dataset-unproven")
         assert shown["state"] == "waiting", "nothing is refused for good because of whoever owns the disk"
         assert not running.orchestrator.approvals
     async with start() as running:
@@ -140,10 +137,61 @@ async def test_a_dataset_of_the_settings_is_changed_there_only(start: Start, tmp
             assert (answer.status_code, answer.json()["code"]) == (409, "dataset-of-settings")
             assert "in the settings" in answer.json()["remedy"]
         assert await running.get("/v1/datasets/ehr") == before
-    async with start(
-        datasets={}, approve="manual"
-    ) as running:  # no longer one of theirs: its row is the operator's to remove
-        assert (await running.client.delete("/v1/datasets/ehr")).status_code == 204
+    async with start(datasets={}, approve="manual") as running:  # no longer one of theirs, and no session's
+        await running.holder.runner.retention.sweep()
+        assert (await running.get("/v1/datasets"))["items"] == []
+
+
+async def test_what_its_operator_takes_out_of_the_settings_serves_only_sessions_that_were_approved_before(
+    start: Start, tmp_path: Path
+) -> None:
+    """By hand, and by a policy that goes on: `dataset` may be named there, and nobody looks at every approval."""
+    async with start() as running:
+        await running.approved_with_channel()
+    kept = {"others": tmp_path / "ehr.npz"}  # the same records under another name: else the file is gone as well
+    async with start(datasets=kept) as running:
+        assert {one["name"]: one["source"] for one in (await running.get("/v1/datasets"))["items"]} == {
+            "ehr": "withdrawn", "others": "settings",
+        }  # fmt: skip
+        before = running.orchestrator.manifest
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key(), name="study-2"))
+        running.orchestrator.items[-1]["session"] = LATER
+        await running.until(lambda: running.holder.ledger.knows(LATER))
+        about, later = {"session": SESSION}, await waiting_for(running, LATER, "dataset-withdrawn")
+        for path, sent in (
+            ("/v1/datasets/ehr/inspect", about),
+            (f"/v1/requests/{LATER}/approve", {"manifest": later["manifest"], "dataset": "ehr"}),
+        ):
+            answer = await running.client.post(path, json=sent)
+            assert (answer.status_code, answer.json()["code"]) == (409, "dataset-withdrawn")
+            assert "settings" in answer.json()["remedy"]
+        assert await running.holder.approvals.unknown_datasets() == ["ehr"]  # its log says so at each start
+
+        running.orchestrator.manifest, running.orchestrator.proven = before, None
+        running.orchestrator.post("channel_wanted")
+        await running.until(lambda: running.orchestrator.proven and running.open_channel())
+        await visit(running)
+        await running.until(lambda: running.orchestrator.reports)
+        assert running.orchestrator.reports[0].records == 20
+        await running.holder.runner.retention.sweep()
+        assert (await running.get("/v1/datasets/ehr"))["source"] == "withdrawn"
+
+        running.orchestrator.post("ended", phase="CANCELLED")
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+        await running.holder.runner.retention.sweep()
+        assert [one["name"] for one in (await running.get("/v1/datasets"))["items"]] == ["others"]
+    async with start() as running:  # named again
+        await running.until(lambda: len({a.session for a in running.orchestrator.approvals}) == 2)
+
+
+async def waiting_for(running: Running, session: str, code: str) -> dict[str, Any]:
+    """The request, once it says that it waits because of `code`."""
+    for _ in range(6000):
+        shown: dict[str, Any] = await running.get(f"/v1/requests/{session}")
+        if code in shown["waiting_for"]:
+            return shown
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{session} never waited because of {code}: {shown['waiting_for']}")
 
 
 async def test_a_dataset_that_an_approved_session_uses_stays(start: Start, tmp_path: Path) -> None:

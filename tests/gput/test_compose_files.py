@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from gpu_agent.hardware import root_of_trust
+from gpu_agent.hardware.firmware import measure_firmware
+from gpu_agent.hardware.root_of_trust import RootOfTrust
+from gpu_agent.platform import device_manufacture
 from gput.local import compose
 from gput.local.compose import HOME, READERS, SECRET, _admit_nobody_yet, _copy, _orchestrator, _own
-from gput.local.installation import to_toml
+from gput.local.demos.texts import HOLDERS
+from gput.local.installation import GPU, to_toml
 from orchestrator.readers import reader_tokens
 from orchestrator.settings import OrchestratorSettings
+from shared.attestation.gpu_chain import certified_firmware, parse_chain
 from shared.service.reader_tokens import Reader, read_readers, write_readers
 
 COMPOSE = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())
@@ -36,6 +43,12 @@ def test_every_container_is_without_rights_but_the_one_that_lays_out_the_volumes
             else service["image"].startswith("gpu-travelling/")
         )
         assert not service.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"}
+
+
+@pytest.mark.parametrize("name", [*HOLDERS, "x-holder"])
+def test_a_holder_is_started_by_the_settings_that_its_volume_has(name: str) -> None:
+    service = COMPOSE["services"][name] if name in COMPOSE["services"] else COMPOSE[name]
+    assert service["command"] == ["python", "-m", "data_holder", "--config", str(HOME / "config.toml")]
 
 
 def test_readers_are_admitted_by_the_file_that_the_orchestrator_looks_at(tmp_path: Path) -> None:
@@ -143,3 +156,32 @@ def test_a_volume_is_handed_over_while_its_service_makes_and_removes_files(
     monkeypatch.setattr(compose.os, "chown", chown)
     _own(tmp_path)
     assert given == {".", "state", "state/identity.pem", "state/link", "trust", "trust/reference.json"}
+
+
+@pytest.mark.filterwarnings("ignore::shared.errors.EmulationWarning")
+def test_after_an_update_the_agent_gets_the_leaf_that_its_new_firmware_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the same identity, as on a real device; with the old leaf every verifier would refuse its evidence for good."""
+    volumes, device = tmp_path / "volumes", tmp_path / "volumes" / "agent" / "devices" / GPU
+    for name in ("platform", "agent", "orchestrator", "client", *(f"holder-{name}" for name in HOLDERS)):
+        (volumes / name).mkdir(parents=True)
+    monkeypatch.setattr(compose, "INSTALLATION", tmp_path / "installation")
+    monkeypatch.setattr(compose, "VOLUMES", volumes)
+    monkeypatch.setattr(compose, "_own", lambda _volume: None)
+    compose.prepare()
+    before = {path.name: path.read_bytes() for path in device.iterdir()}
+
+    updated = replace(measure_firmware(), fwid=b"\x0e" * 48)
+    monkeypatch.setattr(device_manufacture, "measure_firmware", lambda: updated)
+    compose.prepare()
+    after = {path.name: path.read_bytes() for path in device.iterdir()}
+    assert certified_firmware(parse_chain(after["chain.pem"].decode())) == updated.fwid
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == {
+        "leaf.pem",
+        "chain.pem",
+    }
+    monkeypatch.setattr(root_of_trust, "measure_firmware", lambda: updated)
+    RootOfTrust.load(
+        device, os.urandom
+    )  # boots: the key is that of the chain, private, and certified for this firmware

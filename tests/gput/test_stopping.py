@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import pty
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -41,6 +42,23 @@ async def test_a_demo_whose_terminal_is_gone_is_stopped_all_the_same(
     with pytest.raises(OSError, match="Input/output"):
         await command._until_stopped(cast("Demo", demo), work())
     demo.stop.assert_awaited_once_with()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+async def test_a_demo_that_is_stopped_ends_with_the_code_that_the_page_says(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "say", Mock())
+
+    async def work() -> int:
+        os.kill(os.getpid(), number)
+        await asyncio.Event().wait()
+        return 0
+
+    code = await command._until_stopped(cast("Demo", Mock(kept=False, stop=AsyncMock())), work())
+    assert code == 128 + number
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    assert [line for line in page.splitlines() if re.match(rf"\| ([\d, ]+, )?{code}(, [\d, ]+)? \|", line)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])

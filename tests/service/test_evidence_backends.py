@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from shared.canonical import sha384
+from shared.claims.event_log import Event, parse_log, replay
 from shared.errors import ConfigurationError, Conflict, EmulationWarning, Unavailable
 from shared.service.evidence import EmulatedProvider, open_provider
 from shared.service.evidence.rtmr import RuntimeRegister
-from tests.service.test_configfs_tsm import guest, snp, tdx
+from shared.service.guest import Guest
+from tests.service.test_configfs_tsm import DATA, guest, snp, tdx
 from tests.service.tsm_kernel import failure
 
 EMULATED = "emulated:http://127.0.0.1:9/cvms/orchestrator"
@@ -148,3 +151,25 @@ async def test_machines_without_a_runtime_register_have_none(tmp_path: Path) -> 
         assert await cvm.registers() == {}
         with pytest.raises(Conflict):
             await cvm.extend(3, b"\x01" * 48, bytes(48))
+
+
+async def test_one_that_leads_again_after_another_of_its_machine_goes_on_from_what_that_one_left() -> None:
+    """Two orchestrators in one TDX guest, which is the CVM of both: each extends the one register while it leads."""
+    file, kernel = KernelFile(), tdx()
+    boot = [Event(register=2, type="settings", content={"allow_emulated": False})]
+    first, second = (Guest(guest(kernel, register=real(file)), boot) for _ in range(2))
+
+    async def attested(leader: Guest, session: str) -> list[str]:
+        log = parse_log(base64.b64decode((await leader.quote(DATA, about=session)).event_log))
+        assert replay(log)[3] == file.value
+        return [event.type for event in log.events]
+
+    await first.record("session", {"session": "s_1"})
+    assert await attested(first, "s_1") == ["settings", "session"]
+    await first.begin_again()  # nobody else led: what was measured stands
+    assert await attested(first, "s_1") == ["settings", "session"]
+    await second.record("session", {"session": "s_2"})
+    assert await attested(second, "s_2") == ["settings", "session"]
+    await first.begin_again()
+    await first.record("session", {"session": "s_3"})
+    assert await attested(first, "s_3") == ["settings", "session"]

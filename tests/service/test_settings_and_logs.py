@@ -17,6 +17,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.errors import ConfigurationError, Refused
 from shared.service import logging as logs
+from shared.service.app import create_service_app
 from shared.service.clock import new_id, stable_id
 from shared.service.logging import bind, configure_logging, get_logger, redact
 from shared.service.printable import printable
@@ -80,6 +81,10 @@ def test_default_database_lies_in_data_dir_and_is_private(tmp_path: Path) -> Non
                 "ftp://hunter2",
                 "https://u:hunter2@x",
                 "http://x y",
+                "http://x,hunter2",
+                "http://x,,http://y",
+                "http://x,",
+                "http://x http://y",
             )
         ),
         *(
@@ -95,6 +100,14 @@ def test_a_wrong_setting_is_named_with_what_to_do(tmp_path: Path, text: str, nam
         Settings.load(path)
     assert remedy in (caught.value.remedy or "")
     assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
+
+
+def test_a_service_answers_to_each_of_its_addresses(tmp_path: Path) -> None:
+    settings = ServiceSettings(data_dir=tmp_path, public_url="http://a.within:8000 , https://a.example/")
+    app = create_service_app("x", "0", settings=settings, base_url="http://127.0.0.1:1")
+    assert app.state.service.base_urls == ("http://127.0.0.1:1", "http://a.within:8000", "https://a.example")
+    alone = create_service_app("x", "0", settings=ServiceSettings(data_dir=tmp_path), base_url="http://127.0.0.1:1")
+    assert alone.state.service.base_urls == ("http://127.0.0.1:1",)
 
 
 def test_a_mistyped_variable_is_not_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """The kernel's side of configfs-tsm, in memory, behind the functions of `os`: what drivers/virt/coco and fs/configfs do. Knows no test.
 
 Faithful where it matters: `generation` counts every write to any option; a binary attribute is taken over at close, whose result nobody
-hears; attributes are write-only or read-only; a report is made when it is first read after a change; errors are the kernel's.
+hears; attributes are write-only or read-only; a report is made when it is first read after a change; errors are the kernel's. What is made
+there is root's, whoever made it: others write to what root gave them, and read all that can be read.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 ROOT = "/sys/kernel/config/tsm/report"
@@ -38,6 +39,8 @@ class Entry:
     privlevel: int = 0
     inblob: bytes = b""
     made: tuple[bytes, bytes] | None = None
+    owners: dict[str, int] = field(default_factory=dict)
+    """Attribute -> user, where it is not root."""
 
 
 @dataclass
@@ -54,7 +57,8 @@ class Opened:
 
 @dataclass
 class FakeTsm:
-    """A kernel with one loaded provider; `name` None: none is. `before_read` runs before an attribute's first read (an intruder)."""
+    """A kernel with one loaded provider; `name` None: none is. `before_read` runs before an attribute's first read (an intruder).
+    `user`: who calls."""
 
     name: str | None
     make: Maker
@@ -63,6 +67,7 @@ class FakeTsm:
     before_read: Callable[[str, Entry], None] | None = None
     mkdir_error: int = 0
     rmdir_error: int = 0
+    user: int = 0
     entries: dict[str, Entry] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     opened: dict[int, Opened] = field(default_factory=dict)
@@ -76,8 +81,8 @@ class FakeTsm:
         with self._lock:
             if parent != self.root or not name:
                 raise failure(errno.ENOENT)
-            if self.mkdir_error:
-                raise failure(self.mkdir_error)
+            if error := self.mkdir_error or (self.user and errno.EACCES):
+                raise failure(error)
             if name in self.entries:
                 raise failure(errno.EEXIST)
             if self.name is None:
@@ -87,8 +92,8 @@ class FakeTsm:
 
     def rmdir(self, path: str, /) -> None:
         with self._lock:
-            if self.rmdir_error:
-                raise failure(self.rmdir_error)
+            if error := self.rmdir_error or (self.user and errno.EACCES):
+                raise failure(error)
             self._entry(path)
             del self.entries[path.rpartition("/")[2]]
             self.log.append("rmdir")
@@ -101,6 +106,8 @@ class FakeTsm:
             if rights is None:
                 raise failure(errno.ENOENT)
             if {os.O_RDONLY: "r", os.O_WRONLY: "w"}.get(flags & os.O_ACCMODE) != rights:
+                raise failure(errno.EACCES)
+            if rights == "w" and self.user not in (0, entry.owners.get(attribute, 0)):
                 raise failure(errno.EACCES)
             self._next += 1
             self.opened[self._next] = Opened(entry, attribute, flags)
@@ -137,6 +144,10 @@ class FakeTsm:
                 self.log.append(f"inblob {len(file.written)}")
 
     # ------------------------------------------------------------- behind it
+
+    def give(self, name: str, user: int, attributes: Iterable[str] = ("inblob", "privlevel")) -> None:
+        """Root makes an entry, and gives these attributes to somebody."""
+        self.entries[name] = Entry(owners=dict.fromkeys(attributes, user))
 
     def intrude(self, entry: Entry, data: bytes) -> None:
         """Another program writes to the entry."""

@@ -190,6 +190,24 @@ def test_a_form_that_is_filled_in_stays_while_the_request_changes(tab: NewTab, s
     assert not page.get_by_role("checkbox", name="I decide on manifest").is_checked()
 
 
+def test_a_dataset_that_was_taken_out_of_the_settings_is_no_choice(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit_waiting("what is offered")
+    one = tab(stage.holder.url, stage.tokens["operator"])
+
+    def answer(route: Any) -> None:
+        reply = route.fetch()
+        told = reply.json()
+        gone = {**told["items"][0], "name": "taken-out", "source": "withdrawn"}
+        route.fulfill(response=reply, json={**told, "items": [gone, *told["items"]]})
+
+    one.page.route("**/v1/datasets*", answer)
+    offered = one.open(f"#/requests/{session}").locator("#dataset option")
+    offered.first.wait_for(state="attached")
+    names = offered.all_inner_texts()
+    assert names
+    assert "taken-out" not in names
+
+
 STATES_SEEN = """() => {
   window.seen = [];
   new MutationObserver(() => { window.seen.push(document.querySelector("h1 .badge")?.textContent); })

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import itertools
 import json
+import re
 import shutil
 import textwrap
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from gput.local.demos.texts import Texts
+from gput.local.installation import Installation
 from shared.canonical import sha256
 from tests.world.world import World, url
 from tests.world.world_hand import ORCH, across
@@ -35,6 +38,21 @@ def test_no_run_is_kept_in_it() -> None:
         code
     )
     assert len({cell["id"] for cell in cells()}) == len(cells())
+
+
+def test_its_first_words_say_all_that_its_first_lines_ask_for() -> None:
+    """And that the demo's services must stay: without `--keep` they end with it, before anybody could ask them."""
+    words, code = ("".join(cell["source"]) for cell in cells()[:2])
+    assert "`gput demo --keep`" in words
+    asked = re.findall(r'os\.environ\["(\w+)"\]', code)
+    assert len(asked) == 4
+    assert [name for name in asked if name not in words] == []
+    exported = dict(re.findall(r"^    export (\w+)=(\S+)$", words, re.MULTILINE))
+    demo = Path("runs/latest")
+    assert exported == {
+        "GPUT_TRUST": str(Installation(demo / "services", ()).trust),
+        "GPUT_PROGRAM": str(demo / Texts.program),
+    }
 
 
 def run_all() -> dict[str, Any]:

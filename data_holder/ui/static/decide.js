@@ -15,7 +15,7 @@ const named = (verb) => verb[0].toUpperCase() + verb.slice(1);
 
 /** What is chosen, and `said(verb)`: the one body of that decision, for the button and for the commands. */
 function choices(request, datasets, approves) {
-  const dataset = h("select", { id: "dataset" }, datasets.map((one) => h("option", { value: one.name }, one.name)));
+  const dataset = h("select", { id: "dataset" }, datasets.filter((one) => one.source !== "withdrawn").map((one) => h("option", { value: one.name }, one.name)));
   if (request.dataset) dataset.value = request.dataset;
   const sizes = h("input", { id: "statistics", type: "checkbox", checked: true });
   const reason = h("input", { id: "reason", type: "text", maxlength: 500, autocomplete: "off" });

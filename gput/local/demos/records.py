@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gput.local.demos.plan import Plan, Step
-from shared.errors import Unavailable
+from shared.errors import Unavailable, installing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,7 @@ class Records(Plan):
             raise Unavailable(
                 f"the demo {self.name!r} takes its data from scikit-learn, which is not installed",
                 code="demo-needs-scikit-learn",
-                remedy="Install the extra: pip install 'gpu-travelling[demos]'.",
+                remedy=f"Install the extra: {installing('demos')}.",
             )
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Where a CVM gets its own evidence and sealing keys: backends by URI, one file each. Knows no verifier and no session.
 
     emulated:http://HOST:PORT/cvms/NAME     the platform's emulated quoting enclave
-    configfs-tsm:[PATH]                     the kernel of a real confidential VM: TDX or SEV-SNP
+    configfs-tsm:[PATH][#ENTRY]             the kernel of a real confidential VM: TDX or SEV-SNP
 
 An unknown scheme or a missing backend fails; nothing falls back to another one (law L10).
 """

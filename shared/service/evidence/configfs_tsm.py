@@ -1,8 +1,8 @@
-"""Backend `configfs-tsm:[PATH]`: evidence from the kernel of a real confidential VM, TDX or SEV-SNP. Knows no format beyond the table.
+"""Backend `configfs-tsm:[PATH][#ENTRY]`: evidence from the kernel of a real confidential VM, TDX or SEV-SNP. Knows no format but the table.
 
-Linux 6.7 and newer, Documentation/ABI/testing/configfs-tsm-report. An entry is made per quote and removed after it. The kernel counts
-every write to an entry in `generation`, and takes a write over at close without saying whether it did (a write that it refuses as busy
-is lost): only the count tells that what was read answers what was written, so it is read before and after.
+Linux 6.7 and newer, Documentation/ABI/testing/configfs-tsm-report. An entry is made per quote and removed after it, or it is one that is
+named. The kernel counts every write to an entry in `generation`, and takes a write over at close without saying whether it did (a write
+that it refuses as busy is lost): only the count tells that what was read answers what was written, so it is read before and after.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import asyncio
 import base64
 import errno
 import os
-import secrets
+import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable
 
 from shared.canonical import cbor_bytes
 from shared.crypto.derived_key import DERIVED_KEY_BYTES
@@ -24,7 +22,7 @@ from shared.crypto.secret import Secret
 from shared.errors import BadRequest, ConfigurationError, Conflict, Unavailable
 from shared.service.evidence.registry import REPORT_DATA_BYTES, EvidenceProvider, GuestSecrets, register
 from shared.service.evidence.rtmr import RuntimeRegister
-from shared.service.logging import get_logger
+from shared.service.evidence.tsm_entries import Entries, Files, GivenEntry, OwnEntries
 from shared.wire.snp_certificates import parse_certificate_table
 from shared.wire.visit import Evidence
 
@@ -40,18 +38,7 @@ NO_KEY = {
     TDX: "a TDX guest cannot derive a sealing key: the TDX module has no such call",
     SNP: "SEV-SNP firmware derives keys through /dev/sev-guest (MSG_KEY_REQ), which this backend does not ask for",
 }
-_log = get_logger("evidence")
-
-
-class Files(Protocol):
-    """What of the module `os` is used; tests put the kernel's side here."""
-
-    def mkdir(self, path: str, mode: int = ..., /) -> None: ...
-    def rmdir(self, path: str, /) -> None: ...
-    def open(self, path: str, flags: int, /) -> int: ...
-    def read(self, fd: int, length: int, /) -> bytes: ...
-    def write(self, fd: int, data: bytes, /) -> int: ...
-    def close(self, fd: int, /) -> None: ...
+_ENTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class _Raced(Exception):
@@ -63,6 +50,7 @@ class ConfigfsTsmProvider:
 
     Args:
         path: folder of the kernel's report entries; "" for the usual one.
+        entry: name of one that the machine's root made for this process; "" makes one for each quote, which only root can.
         sealing_key: 32 bytes released into this guest, from which `derived_key` derives; None: there are no sealing keys.
         files, register, pause: the kernel's side and the clock, for tests.
 
@@ -71,10 +59,11 @@ class ConfigfsTsmProvider:
     """
 
     def __init__(
-        self, path: str = "", sealing_key: Secret | None = None, *, files: Files = os,
+        self, path: str = "", sealing_key: Secret | None = None, *, entry: str = "", files: Files = os,
         register: RuntimeRegister | None = None, pause: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         self._path, self._sealing_key, self._files, self._pause = path or DEFAULT_PATH, sealing_key, files, pause
+        self._entries: Entries = GivenEntry(self._path, entry) if entry else OwnEntries(self._path, files)
         self.kind = self._probe()
         self._register = (register or RuntimeRegister()) if self.kind == TDX else None
 
@@ -131,12 +120,15 @@ class ConfigfsTsmProvider:
     # ------------------------------------------------------------------ the kernel
 
     def _probe(self) -> str:
-        """Which provider is loaded; makes and removes an entry, for only entries tell."""
+        """Which provider is loaded, for only entries tell; and that a question may be asked, without asking one."""
         try:
-            with self._entry() as entry:
+            with self._entries.taken() as entry:
                 kind = self._text(f"{entry}/provider")
+                asked = ["inblob", "privlevel"] if kind == SNP and self._floor(entry) else ["inblob"]
+                for attribute in asked:
+                    self._files.close(self._files.open(f"{entry}/{attribute}", os.O_WRONLY))
         except OSError as error:
-            raise _absent(self._path, error) from None
+            raise self._entries.absent(error) from None
         if kind not in (TDX, SNP):
             raise ConfigurationError(
                 f"the kernel's evidence provider is {kind!r}, whose evidence nobody here could verify",
@@ -153,7 +145,7 @@ class ConfigfsTsmProvider:
                 self._pause(pause)
                 pause *= 2
             try:
-                with self._entry() as entry:
+                with self._entries.taken() as entry:
                     return self._collect(entry, report_data)
             except _Raced:
                 last = "raced", "another program wrote into the report entry each time"
@@ -171,7 +163,7 @@ class ConfigfsTsmProvider:
         kind, before, writes = self._text(f"{entry}/provider"), self._number(f"{entry}/generation"), 1
         if kind != self.kind:
             raise _unusable(f"the provider is now {kind!r}, it was {self.kind} at start")
-        if kind == SNP and (floor := self._number(f"{entry}/privlevel_floor")):
+        if kind == SNP and (floor := self._floor(entry)):
             # Beneath an SVSM the guest runs at a VMPL above 0 and may not ask for the entry's default of 0.
             self._write(f"{entry}/privlevel", str(floor).encode())
             writes += 1
@@ -187,19 +179,6 @@ class ConfigfsTsmProvider:
         except BadRequest as error:
             raise _unusable(f"the host's {error.detail}") from None
         return Evidence(kind="snp-report", quote=_b64(report), endorsements=_b64(table))
-
-    @contextmanager
-    def _entry(self) -> Iterator[str]:
-        """An entry of our own, so that nobody else has a reason to write into it."""
-        entry = f"{self._path}/gput-{os.getpid()}-{secrets.token_hex(8)}"
-        self._files.mkdir(entry, 0o700)
-        try:
-            yield entry
-        finally:
-            try:
-                self._files.rmdir(entry)
-            except OSError as error:
-                _log.warning("a report entry stays behind", entry=entry, reason=error.strerror)
 
     def _write(self, path: str, data: bytes) -> None:
         fd = self._files.open(path, os.O_WRONLY)
@@ -224,24 +203,15 @@ class ConfigfsTsmProvider:
     def _text(self, path: str) -> str:
         return self._blob(path).decode("ascii", "replace").strip()
 
+    def _floor(self, entry: str) -> int:
+        """The least privilege level that the guest may ask for; above 0 beneath an SVSM."""
+        return self._number(f"{entry}/privlevel_floor")
+
     def _number(self, path: str) -> int:
         text = self._text(path)
         if not text.isdecimal():
             raise _unusable(f"{path.rpartition('/')[2]} reads {text[:20]!r}")
         return int(text)
-
-
-def _absent(path: str, error: OSError) -> ConfigurationError:
-    detail, remedy = f"the kernel at {path} cannot be asked for evidence: {error.strerror}", "See the kernel's log."
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        detail = f"{path} is no configfs-tsm folder, so this is no confidential VM or its kernel is not set up"
-        remedy = "Run in a TDX or SEV-SNP guest with Linux 6.7 or newer, and mount configfs at /sys/kernel/config."
-    elif error.errno == errno.ENXIO:
-        detail = f"no evidence provider is loaded behind {path}"
-        remedy = "Load the kernel module tdx_guest or sev-guest in this guest."
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        remedy = "Run as root, or give this user the right to make folders there."
-    return ConfigurationError(detail, code="evidence-backend", remedy=remedy)
 
 
 def _unusable(why: str) -> Unavailable:
@@ -259,7 +229,15 @@ def _make(rest: str, given: GuestSecrets) -> EvidenceProvider:
             code="evidence-token",
             remedy="unset evidence_token_file",
         )
-    return ConfigfsTsmProvider(rest, given.sealing_key)
+    path, named, entry = rest.partition("#")
+    if named and not _ENTRY.fullmatch(entry):
+        raise ConfigurationError(
+            "the part after # in the setting evidence is no name of a report entry",
+            code="evidence-backend",
+            expected="configfs-tsm:#NAME or configfs-tsm:PATH#NAME; a NAME has letters, digits, dashes, dots",
+            remedy="name the entry that the machine's root made for this service, or leave out the # to make one for each quote",
+        )
+    return ConfigfsTsmProvider(path, given.sealing_key, entry=entry)
 
 
 register("configfs-tsm", _make, derives_keys=False)

@@ -6,14 +6,17 @@ RTMR = SHA-384(RTMR ‖ written). RTMR0 to 2 belong to firmware, kernel and syst
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from shared.canonical import sha384
 from shared.errors import Conflict, Unavailable
+from shared.service.logging import get_logger
 
 FOLDER = Path("/sys/class/misc/tdx_guest/measurements")
 RUNTIME = 3
 REGISTER_BYTES = 48
+_log = get_logger("evidence")
 
 
 class RuntimeRegister:
@@ -23,8 +26,8 @@ class RuntimeRegister:
         self._file = folder / f"rtmr{RUNTIME}:sha384"
 
     def values(self) -> dict[int, bytes]:
-        """{3: value}, 48 bytes; empty where the kernel does not offer it. Raises: Unavailable."""
-        return {RUNTIME: self._read()} if self._file.exists() else {}
+        """{3: value}, 48 bytes; empty where the kernel does not offer it, or not to this user. Raises: Unavailable."""
+        return {RUNTIME: self._read()} if self._file.exists() and self._may_extend() else {}
 
     def extend(self, register: int, digest: bytes, before: bytes) -> None:
         """Extend from `before`, and see that it was done; done already is done.
@@ -47,6 +50,20 @@ class RuntimeRegister:
             raise _unusable(error) from None
         if self._read() != after:
             raise Conflict("RTMR3 was extended by somebody else at the same time", code="register-moved")
+
+    def _may_extend(self) -> bool:
+        """Opens for writing and writes nothing. A register that is shown and not extended would hold up every quote for good."""
+        try:
+            with self._file.open("r+b", buffering=0):
+                return True
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise _unusable(error) from None
+            _log.warning(
+                "RTMR3 is not this service's to extend: its evidence goes without an event log, as on an older kernel",
+                reason=error.strerror, remedy=f"Have the machine's root give this user {self._file.name}, and mount it to be written.",
+            )  # fmt: skip
+            return False
 
     def _read(self) -> bytes:
         try:
