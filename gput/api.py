@@ -189,7 +189,7 @@ class Api:
         rounds: int | None = None,
     ) -> Manifest:  # fmt: skip
         """The manifest of a session that goes on with an ended one's model (`gput.succession`); nothing is submitted. Raises: as there;
-        Conflict: `predecessor-not-ended`, `predecessor-without-model`."""
+        Conflict: `predecessor-not-ended`, `predecessor-without-model`, or that its manifest lets none go on with it."""
         from gput.rotated import rotated
         from gput.succession import successor_of
 
