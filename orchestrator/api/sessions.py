@@ -108,6 +108,8 @@ def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
     until = paused_until(row["summary"].get("paused_at"), parts.house.settings.pause_limit_s)
     waits = parts.supervisor.awaited.by_row(row["summary"])
     view = {"created_at": row["created_at"], "paused_at": None, **row["summary"]}
+    # The summary is written when a list would read differently, and its row with every fact.
+    view |= {"version": row["version"], "updated_at": row["updated_at"]}
     return {**view, "paused_until": until, "waiting_for": waits}
 
 
