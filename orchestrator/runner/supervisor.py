@@ -260,7 +260,7 @@ class Supervisor:
         for runner in self._runners.values():
             runner.recall_current(why, holder)
             if runner.channels is not None:
-                runner.channels.close(holder)
+                runner.channels.dismiss(holder)
 
     def channels(self, session: str) -> Channels:
         """The session's channels. Raises: Unavailable: no life stands at the moment."""
