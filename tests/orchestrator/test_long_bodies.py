@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 
 import pytest
 from fastapi.routing import APIRoute
 
+from orchestrator import library
 from orchestrator.sessions import catalogue
+from shared.claims.archive import Archive
 from shared.claims.manifest import Manifest
 from shared.service.bodies import MOST_VALUES
 from shared.service.direct import LONGEST_DOCUMENT
 from tests.orchestrator.orchestrator_samples import key
-from tests.orchestrator.orchestrator_world import World, prepared, submit
+from tests.orchestrator.orchestrator_world import ARCHIVE, PROGRAM, World, archive, prepared, put, submit
 
 VISIT = "v_00000000000000aa"
 UNKNOWN = {f"a{number}": 0 for number in range(MOST_VALUES + 1)}
@@ -57,3 +60,39 @@ async def test_a_word_on_a_visit_is_short(world: World, word: str) -> None:
     said = {"visit": VISIT, "note": "x" * LONGEST_DOCUMENT}
     answer = await world.client(key(1)).post(f"/v1/visits/{VISIT}/{word}", json=said)
     assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
+
+
+async def test_archives_are_opened_beside_the_event_loop_and_not_kept_as_they_came(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, open_it = list[threading.Thread](), library.open_archive
+
+    def watched(data: bytes) -> Archive:
+        threads.append(threading.current_thread())
+        return open_it(data)
+
+    monkeypatch.setattr(library, "open_archive", watched)
+    monkeypatch.setattr(library, "MOST_OPENED", 2)
+    owner, parts = await prepared(world), world.app.state.orchestrator.library
+    digests = [PROGRAM]
+    for number in range(2):
+        data = archive(description=f"number {number}")
+        digests.append(library.open_archive(data).digest.hex())
+        threads.pop()
+        assert (await put(owner, f"/v1/programs/{digests[-1]}/archive", data)).status_code == 201
+    assert len(threads) == 3
+    for digest in (*digests[:2], digests[0], digests[2], digests[0], digests[1]):
+        assert (await parts.program(digest)).digest.hex() == digest
+    assert len(threads) == 7, "of the three two stay opened, those that were asked for last"
+    assert threading.main_thread() not in threads
+    assert ARCHIVE not in parts._opened
+
+
+async def test_a_folder_for_uploads_that_cannot_be_made_is_a_disk_that_cannot_be_used(world: World) -> None:
+    owner = await prepared(world)
+    uploads = world.folder / "data" / "uploads"
+    shutil.rmtree(uploads, ignore_errors=True)
+    uploads.write_bytes(b"")
+    for path in (f"/v1/programs/{PROGRAM}/archive", f"/v1/weights/{'0' * 64}"):
+        answer = await put(owner, path, ARCHIVE)
+        assert (answer.status_code, answer.json()["code"]) == (503, "disk-unusable")
