@@ -32,7 +32,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.removals import Removal
-from orchestrator.sessions.rows import legible
+from orchestrator.sessions.rows import legible, showable
 from orchestrator.sessions.signed import approval_wanted, signed_manifest
 from orchestrator.sessions.submission import read_manifest
 from orchestrator.sessions.views import paused_until, summary
@@ -287,4 +287,6 @@ async def approvals(session: str, caller: Anybody, parts: Parts, paging: Paging)
     book = await visible(parts, caller, session)
     listing = paging.of(f"approvals/{session}")
     found = await parts.library.page(APPROVALS, "number", listing.after, listing.ask, session=session)
-    return listing.page([view(row, book.durable) for row in listing.cut(found, lambda row: row["number"])])
+    with showable(session):
+        shown = [view(row, book.durable) for row in listing.cut(found, lambda row: row["number"])]
+    return listing.page(shown)
