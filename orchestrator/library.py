@@ -90,7 +90,9 @@ class Library:
     async def program(self, digest: str) -> Archive:
         """The opened archive; opening is remembered by the digest of the bytes, which were read and hashed again."""
         name, data = await self._stored(digest)
-        archive = self._opened.get(name) or await asyncio.to_thread(open_archive, data)
+        archive = self._opened.get(name)
+        if archive is None:
+            archive = await asyncio.to_thread(open_archive, data)
         self._opened[name] = archive
         self._opened.move_to_end(name)
         while len(self._opened) > MOST_OPENED:
