@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from data_holder.links import OrchestratorLink
+from shared.claims.shape import first_fault
 from shared.errors import VerificationFailed
 
 PAGE: Final = 200
@@ -23,9 +24,7 @@ def parsed(model: type[Model], answer: object, code: str) -> Model:
     try:
         return model.model_validate(answer)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise malformed(f"no {model.__name__}: {where}: {first['msg']}", code) from None
+        raise malformed(f"no {model.__name__}: {first_fault(error)}", code) from None
 
 
 async def listed(

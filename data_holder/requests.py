@@ -20,6 +20,7 @@ from shared.canonical import json_bytes, json_value, sha256, sha384
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest, parse_manifest
 from shared.claims.program import ProgramManifest
+from shared.claims.shape import first_fault
 from shared.crypto.signing import PartyKey, verify
 from shared.errors import InvalidManifest, InvalidProgram, NotPermitted, VerificationFailed
 from shared.wire.visit import Approval, Signed
@@ -74,8 +75,7 @@ def _verified(data: bytes, holder: str, known: frozenset[str], current: str) -> 
     try:
         manifest = parse_manifest(data)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise InvalidManifest(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise InvalidManifest(first_fault(error, "manifest")) from None
     if manifest.canonical() != data:
         raise InvalidManifest("the manifest is not in canonical form (RFC 8785)", code="not-canonical")
     entry = next((entry for entry in manifest.roster if entry.holder == holder), None)

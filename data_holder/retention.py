@@ -35,16 +35,17 @@ class Retention:
         )
 
     async def sweep(self) -> None:
-        """Remove what is due, after what another process left half removed. Raises: Unavailable."""
-        await self._purges.finish(REQUESTS.c.session)
+        """Remove what is due, and what another process left half removed. Raises: Unavailable."""
         last = self._clock() - self._keep_s
         ended = sa.select(JOURNAL.c.stream).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
         statement = ended.group_by(JOURNAL.c.stream).having(sa.func.max(JOURNAL.c.at) <= last)
         for session in await self._store.read(lambda c: list(c.execute(statement).scalars())):
             if self._ledger.knows(session) and self._ledger.state(session).ended is not None:
                 await self._begin(session)
-        for session in await self._purges.finish(REQUESTS.c.session):
-            _log.info("removed a finished session with its receipts", session=session)
+        await self._purges.finish(
+            REQUESTS.c.session,
+            lambda session: _log.info("removed a finished session with its receipts", session=session),
+        )
         await self._catalogue.tidy()
 
     async def _begin(self, session: str) -> None:

@@ -9,18 +9,20 @@ import asyncio
 import hashlib
 import secrets
 import time
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from gput.answers import read_as, text_of
 from gput.download import Download
 from gput.ids import pick, whole
 from gput.pages import page_of
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
-from shared.claims.manifest import Manifest, Predecessor, parse_manifest
+from shared.claims.faults import judged
+from shared.claims.manifest import Manifest, Predecessor
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
@@ -132,9 +134,9 @@ class Api:
         """Be known by `new` from now on. `old` is this client's own key, which the orchestrator refuses afterwards."""
         from shared.attestation.key_rotations import sign_rotation
 
-        me = await self.whoami()
-        said = sign_rotation(me["name"], old, new, int(self._clock()))
-        return await (await self._to()).put_json(f"/v1/parties/{me['name']}/key", said.model_dump(mode="json"))
+        name = text_of(await self.whoami(), "name")
+        said = sign_rotation(name, old, new, int(self._clock()))
+        return await (await self._to()).put_json(f"/v1/parties/{name}/key", said.model_dump(mode="json"))
 
     async def revoke_key(self, name: str, key: str) -> Any:
         """Refuse a party's key (fingerprint) from now on (owner only)."""
@@ -182,19 +184,23 @@ class Api:
 
     async def manifest(self, session: str) -> Manifest:
         """The manifest of a session."""
-        return parse_manifest(b64decode((await self.get(f"sessions/{session}/manifest"))["document"]))
+        from shared.attestation.one_time_keys import decoded
+
+        signed = read_as(Signed, await self.get(f"sessions/{session}/manifest"))
+        return judged(decoded(signed.document), f"{session}: ")
 
     async def successor(
         self, session: str, *, replace: Mapping[str, str] | None = None, add: Sequence[str] = (), remove: Sequence[str] = (),
         rounds: int | None = None,
     ) -> Manifest:  # fmt: skip
         """The manifest of a session that goes on with an ended one's model (`gput.succession`); nothing is submitted. Raises: as there;
-        Conflict: `predecessor-not-ended`, `predecessor-without-model`."""
+        Conflict: `predecessor-not-ended`, `predecessor-without-model`, or that its manifest lets none go on with it."""
         from gput.rotated import rotated
         from gput.succession import successor_of
 
-        says = Predecessor.model_validate(await self.get(f"sessions/{session}/continuation"))
-        enrolled = {one["name"]: one["key"] for one in await self.items("parties") if one["role"] == "holder"}
+        says = read_as(Predecessor, await self.get(f"sessions/{session}/continuation"))
+        parties = await self.items("parties")
+        enrolled = {text_of(one, "name"): text_of(one, "key") for one in parties if text_of(one, "role") == "holder"}
         old = await self.manifest(session)
         moved = await rotated(self.items, old, says, enrolled)
         return successor_of(old, says, enrolled, replace=replace, add=add, remove=remove, rounds=rounds, moved=moved)
@@ -203,7 +209,7 @@ class Api:
         """The whole id of a session, from a beginning that is no other's. Raises: NotFound, BadRequest `ambiguous-id`."""
         if whole(session):
             return session
-        known = (item["id"] for item in await self.items("sessions"))
+        known = (text_of(item, "id") for item in await self.items("sessions"))
         return pick(session, known, "s_", "session", "`gput session list` shows them.")
 
     async def act(self, session: str, action: str) -> Any:
@@ -224,8 +230,8 @@ class Api:
     async def wait(self, session: str) -> Any:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
         view = await self._patiently(session)
-        while view["phase"] not in (*ENDED, "PAUSED"):
-            view = await self._patiently(session, wait=25, phase=view["phase"])
+        while (phase := text_of(view, "phase")) not in (*ENDED, "PAUSED"):
+            view = await self._patiently(session, wait=25, phase=phase)
         return view
 
     async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
@@ -251,7 +257,7 @@ class Api:
             except Unavailable as error:
                 broke = error
             # That the session has ended says nothing of a stream that broke off before it told so.
-            ended = (await self._patiently(session))["phase"] in ENDED
+            ended = text_of(await self._patiently(session), "phase") in ENDED
             if ended and broke is None and last == had:
                 return  # whoever asked knows the final one already
             await lull.after(broke)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gput.api import Api
 from gput.trust import UNATTESTED, Trust, Unattested
 from shared.crypto.signing import PartyKey
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, VerificationFailed
 from shared.service.clock import Clock, system_clock
 from shared.service.http import Peers
 
@@ -93,12 +93,21 @@ class AsyncClient(Api):
         """
         if self._believed is None:
             raise _undecided()
+        from pydantic import ValidationError
+
+        from shared.claims.shape import first_fault
         from shared.wire.attestation import OrchestratorProof
 
         nonce = self._entropy(32).hex()
         answer = await self._peer.post_json("/v1/attestation", {"nonce": nonce})
         caller, at = self._key.fingerprint, self._clock()
-        proof = OrchestratorProof.model_validate(answer)
+        try:
+            proof = OrchestratorProof.model_validate(answer)
+        except ValidationError as error:
+            raise VerificationFailed(
+                f"what answers is no orchestrator that proves itself: {first_fault(error)}", code="peer-unintelligible",
+                remedy="Check that the address is the orchestrator's own.",
+            ) from None  # fmt: skip
         self._attested = await asyncio.to_thread(self._believed.verify, proof, nonce=nonce, caller=caller, at=at)
         return self._attested
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.errors import Unavailable
+from gput.answers import unintelligible
 
 
 def page_of(answer: Any, peer: str) -> tuple[list[Any], str | None]:
@@ -17,8 +17,4 @@ def page_of(answer: Any, peer: str) -> tuple[list[Any], str | None]:
         items, after = answer.get("items"), answer.get("next")
         if isinstance(items, list) and (after is None or isinstance(after, str)):
             return items, after
-    raise Unavailable(
-        f"{peer} answered with something that is no page of a list",
-        code="peer-unintelligible",
-        remedy="Check that the address leads to this service and not to another program.",
-    )
+    raise unintelligible("answered with something that is no page of a list", peer)

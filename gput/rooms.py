@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from gput.answers import read_as
 from gput.api import Api
 from gput.files import content as file
 from gput.files import written
@@ -47,31 +48,31 @@ class AsyncSessions(_Room):
         """
         agreed = manifest if isinstance(manifest, Manifest) else _read(Path(manifest))
         await upload(self._api, agreed, [Path(file) for file in upload_files], lambda text: None)
-        return Session.model_validate(await self._api.submit(agreed, idempotency_key=idempotency_key, gpu=gpu))
+        return read_as(Session, await self._api.submit(agreed, idempotency_key=idempotency_key, gpu=gpu))
 
     async def show(self, session: str) -> Session:
         """One session as it is now. Raises: NotFound, BadRequest `ambiguous-id`."""
-        return Session.model_validate(await self._api.session(await self._api.find(session)))
+        return read_as(Session, await self._api.session(await self._api.find(session)))
 
     async def estimate(self, session: str) -> Estimate:
         """What the session is expected to take: visits, bytes, seconds, and where the figures come from. Raises: as `show`."""
-        return Estimate.model_validate(await self._api.get(f"sessions/{await self._api.find(session)}/estimate"))
+        return read_as(Estimate, await self._api.get(f"sessions/{await self._api.find(session)}/estimate"))
 
     async def list(self, phase: SessionPhase | None = None) -> Listed[Session]:
         """All sessions that you take part in, oldest first."""
-        return [Session.model_validate(item) for item in await self._api.items("sessions", phase=phase)]
+        return [read_as(Session, item) for item in await self._api.items("sessions", phase=phase)]
 
     async def visits(self, session: str) -> Listed[Visit]:
         """Every attempt of every visit, in the order planned."""
         name = await self._api.find(session)
-        return [Visit.model_validate(item) for item in await self._api.items(f"sessions/{name}/visits")]
+        return [read_as(Visit, item) for item in await self._api.items(f"sessions/{name}/visits")]
 
     async def wait(self, session: str, timeout_s: float | None = None) -> Session:
         """The session once it has ended or is paused; sits out a restart of the orchestrator. Raises: TimedOut."""
         name = await self._api.find(session)
         try:
             async with asyncio.timeout(timeout_s):
-                return Session.model_validate(await self._api.wait(name))
+                return read_as(Session, await self._api.wait(name))
         except TimeoutError:
             raise TimedOut(
                 f"session {name} has not ended within {timeout_s:g} s", remedy="It goes on: wait again."
@@ -106,12 +107,12 @@ class AsyncSessions(_Room):
         """Remove a finished session of yours for good. Its model is gone at once; if some holder has not fetched its last receipts yet, the
         rest waits for it, and is returned. Raises: Conflict `session-not-ended`."""
         rest = await self._api.delete(await self._api.find(session))
-        return None if rest is None else Removal.model_validate(rest)
+        return None if rest is None else read_as(Removal, rest)
 
     async def fetches(self, session: str) -> Listed[Fetch]:
         """Who fetched the finished model, and when."""
         name = await self._api.find(session)
-        return [Fetch.model_validate(item) for item in await self._api.items(f"sessions/{name}/model/fetches")]
+        return [read_as(Fetch, item) for item in await self._api.items(f"sessions/{name}/model/fetches")]
 
     async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
         """Events after the id `after`, until the session's last one; a dropped stream is resumed where it broke off.
@@ -120,7 +121,7 @@ class AsyncSessions(_Room):
             Unavailable: the orchestrator stayed away for two minutes.
         """
         async for event in self._api.events(await self._api.find(session), after):
-            yield Event.model_validate({"kind": event.event, **event.data, "id": event.id})
+            yield read_as(Event, {"kind": event.event, **event.data, "id": event.id})
 
     async def model(self, session: str, target: Path | str, *, receipts: VerifiedReceipts | None = None) -> Path:
         """Fetch the finished model into `target`, whole or not at all, if it is the one that the session's verified receipts end with.
@@ -141,7 +142,7 @@ class AsyncSessions(_Room):
             return await self._api.model(name, Path(target), check)
 
     async def _act(self, session: str, action: str) -> Session:
-        return Session.model_validate(await self._api.act(await self._api.find(session), action))
+        return read_as(Session, await self._api.act(await self._api.find(session), action))
 
 
 class AsyncReceipts(_Room):
@@ -200,11 +201,11 @@ class AsyncPrograms(_Room):
             BadRequest `no-program`: the file cannot be read. InvalidProgram: before anything is sent.
         """
         content = archive if isinstance(archive, bytes) else await asyncio.to_thread(file, Path(archive), "no-program")
-        return StoredProgram.model_validate(await self._api.upload_program(content))
+        return read_as(StoredProgram, await self._api.upload_program(content))
 
     async def list(self) -> Listed[StoredProgram]:
         """All that are stored."""
-        return [StoredProgram.model_validate(item) for item in await self._api.items("programs")]
+        return [read_as(StoredProgram, item) for item in await self._api.items("programs")]
 
 
 class AsyncParties(_Room):
@@ -212,15 +213,15 @@ class AsyncParties(_Room):
 
     async def me(self) -> Me:
         """Who you are there."""
-        return Me.model_validate(await self._api.whoami())
+        return read_as(Me, await self._api.whoami())
 
     async def list(self) -> Listed[Party]:
         """All enrolled parties."""
-        return [Party.model_validate(item) for item in await self._api.items("parties")]
+        return [read_as(Party, item) for item in await self._api.items("parties")]
 
     async def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Party:
         """Enrol a party (owner only). `public_key`: raw Ed25519, 32 bytes; `role`: holder or auditor."""
-        return Party.model_validate(await self._api.enrol(name, public_key, role))
+        return read_as(Party, await self._api.enrol(name, public_key, role))
 
 
 class AsyncGpus(_Room):
@@ -228,7 +229,7 @@ class AsyncGpus(_Room):
 
     async def list(self) -> Listed[Gpu]:
         """Every GPU, and which session has it."""
-        return [Gpu.model_validate(item) for item in await self._api.items("gpus")]
+        return [read_as(Gpu, item) for item in await self._api.items("gpus")]
 
 
 def _read(path: Path) -> Manifest:

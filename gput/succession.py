@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.claims.faults import ManifestRefused
+from shared.canonical import json_bytes
+from shared.claims.faults import ManifestRefused, judged
 from shared.claims.manifest import Manifest, Predecessor
-from shared.claims.succession import gone, newcomers, succession_findings
+from shared.claims.succession import barred, gone, newcomers, succession_findings
 from shared.errors import BadRequest
 
 
@@ -27,6 +28,8 @@ def successor_of(
     Raises:
         BadRequest: names that are not in the roster or not enrolled, no rounds left. ManifestRefused: it may not be gone on with so.
     """
+    if never := barred(old):
+        raise ManifestRefused(never)
     roster = _roster(old, keys, replace or {}, add, remove)
     left = old.rounds - rounds_behind(old, says) if rounds is None else rounds
     if left < 1:
@@ -44,9 +47,9 @@ def successor_of(
     schedule = fields["training"]["schedule"]
     if rounds is None and schedule["kind"] != "constant" and schedule["total_steps"] is None:
         schedule["total_steps"] = old.optimiser_steps
-    new = Manifest.model_validate(fields)
+    new = judged(json_bytes(fields))
     if gone(new, moved) and newcomers(old, new, moved) and set(new.output.release_to) > {"owner"}:
-        new = Manifest.model_validate(fields | {"output": {"release_to": ["owner"]}})
+        new = judged(json_bytes(fields | {"output": {"release_to": ["owner"]}}))
     if findings := succession_findings(old, new, moved):
         raise ManifestRefused(findings)
     return new

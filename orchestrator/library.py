@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from shared.service.clock import Clock
 from shared.service.store import Store
 
 KINDS = ("weights", "validation")
+MOST_OPENED = 16
+"""Programs that stay opened, the longest unasked for going first."""
 
 
 class Library:
@@ -40,7 +43,7 @@ class Library:
         self.parties = Parties(store, clock)
         self.archives = DigestStore(folder / "programs", "sha256")
         self.files = {kind: DigestStore(folder / kind, "sha256") for kind in KINDS}
-        self._opened = lru_cache(maxsize=16)(open_archive)
+        self._opened: OrderedDict[str, Archive] = OrderedDict()
         self.door = asyncio.Lock()
         """Held by whoever brings or removes a file with its row: there is never one without the other, but after a crash."""
 
@@ -52,7 +55,7 @@ class Library:
         Raises:
             InvalidProgram: the archive is not sound. VerificationFailed: it is another program (`digest-mismatch`).
         """
-        archive = open_archive(data)
+        archive = await asyncio.to_thread(open_archive, data)  # the largest takes seconds
         if archive.digest.hex() != digest:
             raise VerificationFailed("The archive is not the program in the path", code="digest-mismatch",
                                      remedy="Upload under its own digest.", expected=digest, got=archive.digest.hex())  # fmt: skip
@@ -72,16 +75,28 @@ class Library:
 
     async def archive_bytes(self, digest: str) -> bytes:
         """The archive of a program. Raises: NotFound (code `unknown-program`), VerificationFailed."""
+        return (await self._stored(digest))[1]
+
+    async def _stored(self, digest: str) -> tuple[str, bytes]:
+        """SHA-256 of a program's archive, and what was read and has it."""
         row = await self._store.read(
             lambda c: c.execute(select(PROGRAMS.c.archive_sha256).where(PROGRAMS.c.digest == digest)).first()
         )
         if row is None:
             raise NotFound(f"There is no program {digest}", code="unknown-program", remedy="Upload the archive first.")
-        return await asyncio.to_thread(_checked_bytes, self.archives.find(row.archive_sha256), row.archive_sha256)
+        name = row.archive_sha256
+        return name, await asyncio.to_thread(_checked_bytes, self.archives.find(name), name)
 
     async def program(self, digest: str) -> Archive:
-        """The opened archive; opening is remembered by the bytes' content."""
-        archive = self._opened(await self.archive_bytes(digest))
+        """The opened archive; opening is remembered by the digest of the bytes, which were read and hashed again."""
+        name, data = await self._stored(digest)
+        archive = self._opened.get(name)
+        if archive is None:
+            archive = await asyncio.to_thread(open_archive, data)
+        self._opened[name] = archive
+        self._opened.move_to_end(name)
+        while len(self._opened) > MOST_OPENED:
+            self._opened.popitem(last=False)
         if archive.digest.hex() != digest:
             raise VerificationFailed("The stored archive is another program", code="stored-file-changed")
         return archive

@@ -10,10 +10,11 @@ from fastapi import APIRouter, Body
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Parts
 from shared.attestation.orchestrator_proof import build_statement, statement_report_data
+from shared.service.bodies import Few
 from shared.wire.attestation import AttestationRequest, OrchestratorProof
 
 router = APIRouter(tags=["attestation"])
-Request = Annotated[AttestationRequest, Body(examples=[ex.CHANNEL_REQUEST])]
+Request = Annotated[AttestationRequest, Few, Body(examples=[ex.CHANNEL_REQUEST])]
 
 
 @router.post(

@@ -21,6 +21,7 @@ from orchestrator.sessions.catalogue import Catalogue
 from shared.claims.manifest import RosterEntry
 from shared.errors import NotPermitted
 from shared.names import Role
+from shared.service.bodies import Few
 from shared.service.callers import require, signed_caller
 from shared.service.idempotency import Replies
 from shared.service.retention import again_and_again
@@ -92,7 +93,7 @@ Parts = Annotated[Orchestrator, Depends(orchestrator)]
 Anybody = Annotated[Caller, Depends(signed_caller)]
 Owner = Annotated[Caller, Depends(require(Role.OWNER))]
 Holder = Annotated[Caller, Depends(require(Role.HOLDER))]
-SignedBody = Annotated[Signed, Body(examples=[ex.SIGNED])]
+SignedBody = Annotated[Signed, Few, Body(examples=[ex.SIGNED])]
 
 
 class _Once:

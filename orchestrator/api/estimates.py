@@ -63,4 +63,12 @@ def _told_by(connection: Connection, state: SessionState, row: Any) -> list[Earl
 def _closed(connection: Connection, session: str) -> list[dict[str, object]]:
     closed = (VISITS.c.session == session) & (VISITS.c.phase == "CLOSED")
     newest = select(VISITS.c.data).where(closed).order_by(VISITS.c.number.desc()).limit(VISITS_READ)
-    return [row.data for row in connection.execute(newest) if row.data.get("durations")]
+    return [row.data for row in connection.execute(newest) if _tells(row.data)]
+
+
+def _tells(visit: Any) -> bool:
+    """Whether a visit's row says what it took in figures that can be reckoned with."""
+    if not isinstance(visit, dict) or not isinstance(visit.get("durations"), dict) or not visit["durations"]:
+        return False
+    figures = [visit.get("steps"), visit.get("length") or 0, *visit["durations"].values()]
+    return all(isinstance(figure, float | int) and 0 <= figure < 2**53 for figure in figures) and visit["steps"] > 0

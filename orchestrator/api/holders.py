@@ -35,6 +35,7 @@ from orchestrator.sessions.submission import read_manifest
 from shared.claims.manifest import RosterEntry
 from shared.errors import BadRequest, Conflict, GputError, NotPermitted, Unavailable
 from shared.names import Role, SessionPhase, VisitPhase
+from shared.service.bodies import Few
 from shared.service.callers import caller_with, require_still
 from shared.service.direct import asked, described, document, query
 from shared.service.idempotency import KEY_HONOURED
@@ -43,8 +44,8 @@ from shared.service.signatures import Caller
 from shared.wire.visit import ChannelOffer, ChannelProof, ChannelRequest, ChannelState, Inbox, VisitRefusal, VisitReport
 
 router = APIRouter(tags=["for holders"])
-ChannelRequestBody = Annotated[ChannelRequest, Body(examples=[ex.CHANNEL_REQUEST])]
-ChannelProofBody = Annotated[ChannelProof, Body(examples=[ex.CHANNEL_PROOF])]
+ChannelRequestBody = Annotated[ChannelRequest, Few, Body(examples=[ex.CHANNEL_REQUEST])]
+ChannelProofBody = Annotated[ChannelProof, Few, Body(examples=[ex.CHANNEL_PROOF])]
 W = TypeVar("W", VisitReport, VisitRefusal)
 TAKEN = {"visit": ex.V, "phase": "AWAY"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
@@ -15,6 +16,7 @@ from shared.claims.program import HexSha256, HexSha384
 from shared.errors import NotFound
 from shared.names import Role
 from shared.service.callers import SignedStream, require_stream
+from shared.service.data_dir import unwritable
 from shared.service.pagination import Paging
 
 router = APIRouter(tags=["programs and data"])
@@ -44,9 +46,13 @@ async def put_program(digest: HexSha384, upload: Upload, parts: Parts) -> Respon
     return JSONResponse(summary, status_code=201 if created else 200)
 
 
-def _spool(parts: Orchestrator) -> Any:
+def _spool(parts: Orchestrator) -> Path:
+    """Where uploads lie until they are checked. Raises: Unavailable: codes `disk-full`, `disk-unusable`."""
     folder = parts.house.settings.files_dir / "uploads"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise unwritable(folder, error) from error
     return folder
 
 

@@ -14,6 +14,7 @@ from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
 from orchestrator.ledger.log import read_head
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.attested import attestation_view
+from orchestrator.sessions.rows import showable
 from orchestrator.tables import ATTESTATIONS, CHANNELS, LEAVES
 from shared.canonical import cbor_value
 from shared.claims.manifest import PartyName
@@ -218,4 +219,6 @@ async def attestations(session: str, caller: Anybody, parts: Parts, paging: Pagi
     await visible(parts, caller, session)
     listing = paging.of(f"attestations/{session}")
     found = await parts.library.page(ATTESTATIONS, "number", listing.after, listing.ask, session=session)
-    return listing.page([attestation_view(row) for row in listing.cut(found, lambda row: row["number"])])
+    with showable(session):
+        shown = [attestation_view(row) for row in listing.cut(found, lambda row: row["number"])]
+    return listing.page(shown)

@@ -14,6 +14,7 @@ from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
 from shared.names import Role
+from shared.service.bodies import Few
 from shared.service.callers import require
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.logging import get_logger
@@ -60,7 +61,7 @@ async def whoami(caller: Anybody) -> dict[str, Any]:
     "/v1/parties", summary="Enrol a party", status_code=201, openapi_extra=KEY_HONOURED,
     responses=ex.shows(ex.PARTY, 200, 201),
 )  # fmt: skip
-async def enrol(body: NewParty, caller: Owner, parts: Parts, once: Once) -> Response:
+async def enrol(body: Annotated[NewParty, Few], caller: Owner, parts: Parts, once: Once) -> Response:
     async def act() -> Response:
         public = bytes.fromhex(body.public_key)
         _, created = await parts.library.parties.enrol(body.name, body.role, public, caller.name)
@@ -98,7 +99,7 @@ async def keys(name: PartyName, caller: Anybody, parts: Parts, paging: Paging) -
     responses=ex.shows(ex.PARTY),
 )  # fmt: skip
 async def rotate(
-    name: PartyName, body: Annotated[SignedRotation, Body(examples=[ex.SIGNED_ROTATION])], caller: Enrolled, parts: Parts
+    name: PartyName, body: Annotated[SignedRotation, Few, Body(examples=[ex.SIGNED_ROTATION])], caller: Enrolled, parts: Parts
 ) -> dict[str, Any]:  # fmt: skip
     row = await parts.library.parties.rotate(name, caller.fingerprint, body)
     _log.info("a party changed its key", party=name, fingerprint=row["fingerprint"])
@@ -109,7 +110,7 @@ async def rotate(
     "/v1/parties/{name}/replacement", summary="Confirm a party's new key, whose old one is lost or revoked",
     responses=ex.shows(ex.PARTY),
 )  # fmt: skip
-async def replace(name: PartyName, body: KeyReplacement, caller: Owner, parts: Parts) -> dict[str, Any]:
+async def replace(name: PartyName, body: Annotated[KeyReplacement, Few], caller: Owner, parts: Parts) -> dict[str, Any]:
     row = await parts.library.parties.replace(name, bytes.fromhex(body.public_key), body.replaces, caller.name)
     parts.house.inboxes.replaced(name)
     _log.info("a party's key was replaced", party=name, fingerprint=row["fingerprint"], by=caller.name)
@@ -120,7 +121,7 @@ async def replace(name: PartyName, body: KeyReplacement, caller: Owner, parts: P
     "/v1/parties/{name}/revocation", summary="Refuse a party's key from now on, running sessions or not",
     responses=ex.shows(ex.PARTY),
 )  # fmt: skip
-async def revoke(name: PartyName, body: KeyRevocation, caller: Owner, parts: Parts) -> dict[str, Any]:
+async def revoke(name: PartyName, body: Annotated[KeyRevocation, Few], caller: Owner, parts: Parts) -> dict[str, Any]:
     row = await parts.library.parties.revoke(name, body.key, caller.name)
     parts.supervisor.dismiss(name, f"{name}'s key was revoked")
     _log.info("a party's key was revoked", party=name, fingerprint=body.key, by=caller.name)

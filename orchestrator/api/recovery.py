@@ -8,12 +8,15 @@ from fastapi import APIRouter, Body
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Holder, Parts, party_key
+from shared.service.bodies import Few
 from shared.wire.recovery import GivenShare, ShareOffer, ShareRefusal, ShareRequest
 
 router = APIRouter(tags=["for holders"])
-ShareRequestBody = Annotated[ShareRequest, Body(examples=[{"nonce": ex.H64}])]
-GivenShareBody = Annotated[GivenShare, Body(examples=[{"sealed": ex.B64, "measurement": "3c" * 48}])]
-ShareRefusalBody = Annotated[ShareRefusal, Body(examples=[{"code": "vetoed", "detail": "this holder has vetoed it"}])]
+ShareRequestBody = Annotated[ShareRequest, Few, Body(examples=[{"nonce": ex.H64}])]
+GivenShareBody = Annotated[GivenShare, Few, Body(examples=[{"sealed": ex.B64, "measurement": "3c" * 48}])]
+ShareRefusalBody = Annotated[
+    ShareRefusal, Few, Body(examples=[{"code": "vetoed", "detail": "this holder has vetoed it"}])
+]
 
 
 @router.post(

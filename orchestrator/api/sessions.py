@@ -32,7 +32,7 @@ from orchestrator.sessions.book import Book
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
 from orchestrator.sessions.removals import Removal
-from orchestrator.sessions.rows import legible
+from orchestrator.sessions.rows import legible, showable
 from orchestrator.sessions.signed import approval_wanted, signed_manifest
 from orchestrator.sessions.submission import read_manifest
 from orchestrator.sessions.views import paused_until, summary
@@ -108,6 +108,8 @@ def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
     until = paused_until(row["summary"].get("paused_at"), parts.house.settings.pause_limit_s)
     waits = parts.supervisor.awaited.by_row(row["summary"])
     view = {"created_at": row["created_at"], "paused_at": None, **row["summary"]}
+    # The summary is written when a list would read differently, and its row with every fact.
+    view |= {"version": row["version"], "updated_at": row["updated_at"]}
     return {**view, "paused_until": until, "waiting_for": waits}
 
 
@@ -285,4 +287,6 @@ async def approvals(session: str, caller: Anybody, parts: Parts, paging: Paging)
     book = await visible(parts, caller, session)
     listing = paging.of(f"approvals/{session}")
     found = await parts.library.page(APPROVALS, "number", listing.after, listing.ask, session=session)
-    return listing.page([view(row, book.durable) for row in listing.cut(found, lambda row: row["number"])])
+    with showable(session):
+        shown = [view(row, book.durable) for row in listing.cut(found, lambda row: row["number"])]
+    return listing.page(shown)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
 from orchestrator.sessions.book import Book
+from orchestrator.sessions.rows import showable
 from orchestrator.tables import LOSSES, VISITS
 from shared.claims.manifest import PartyName
 from shared.claims.visit import VISIT_PATTERN
@@ -36,7 +37,8 @@ async def _shown(
             return {**row["data"], "losses": losses.get(row["id"])}
         return {**row["data"], "losses": None, "mean_loss": None}
 
-    return [view(row) for row in rows]
+    with showable(session):
+        return [view(row) for row in rows]
 
 
 def _of_visits(connection: Connection, session: str, visits: list[str]) -> dict[str, list[float]]:

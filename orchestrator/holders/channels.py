@@ -97,6 +97,7 @@ class Channels:
         self._book, self.signing_key, self._prover = book, signing_key, prover
         self._room, self._attest, self._share, self._clock, self._timer = room, attest, share, clock, timer
         self._pending: dict[str, Pending] = {}
+        self._opening: dict[str, str] = {}  # holders by channels whose proof stands and is being written down
         self._open: dict[str, Channel] = {}
         self._asked: dict[str, float] = {}
 
@@ -166,7 +167,8 @@ class Channels:
             cpu=trust, max_lifetime_s=max_age, at=at,
         )  # fmt: skip
         self._check_usable(verified.one_time_key)
-        if self._pending.pop(channel, None) is not pending:  # the same proof came twice, and the other one was faster
+        # The same proof came twice, and the other one was faster; or the holder was dismissed meanwhile.
+        if self._pending.pop(channel, None) is not pending:
             raise _expired(channel)
         not_after = min(ours.not_after, verified.runtime.not_after)
         state, cvm = self._book.state, verified.cvm
@@ -175,7 +177,13 @@ class Channels:
             self._prover.row(ours, life=state.life, boot_counter=state.boot_counter, emulated=emulated, answer=answer)
         )
         self._book.row(attestation_row(state, f"cvm:{holder}", cvm.appraisal, self.signing_key, life=state.life, at=at))
-        await self._book.commit()
+        self._opening[channel] = holder
+        try:
+            await self._book.commit()
+        finally:
+            still = self._opening.pop(channel, None)
+        if still is None:  # the holder's word came to count no more while this was written down
+            raise _expired(channel)
         self._open[holder] = Channel(
             channel, verified, sha256(ours.runtime_data).hex(), sha256(answer).hex(),
             gpu_evidence_digest(ours.gpu_evidence), not_after, verified.one_time_key,
@@ -241,6 +249,12 @@ class Channels:
     def close(self, holder: str) -> None:
         """The holder's word is not good any more: it must open a new channel."""
         self._open.pop(holder, None)
+
+    def dismiss(self, holder: str) -> None:
+        """The holder's key counts no more: as `close`, and what it is proving at this moment opens nothing either."""
+        self.close(holder)
+        self._pending = {key: value for key, value in self._pending.items() if value.ours.holder != holder}
+        self._opening = {key: whose for key, whose in self._opening.items() if whose != holder}
 
 
 def _expired(channel: str) -> Conflict:

@@ -8,10 +8,12 @@ receipts, or after `keep_removed_s`: else an owner could cut a holder off from t
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -38,9 +40,9 @@ from orchestrator.tables import (
     VISITS,
 )
 from shared.errors import Conflict, GputError, NotFound, Unavailable
-from shared.service.data_dir import unwritable
+from shared.service.data_dir import DISK_TROUBLE, unwritable
 from shared.service.logging import get_logger
-from shared.service.retention import Purges
+from shared.service.retention import Purges, each_of
 
 AT_ONCE = 100
 """Sessions that one sweep removes; those that another still needs do not count, or they would keep everybody behind them."""
@@ -62,8 +64,21 @@ class Retention:
         self._unused = Unused(house.store, house.library)
 
     async def sweep(self) -> None:
-        """Remove what is due, after what another process left half removed. Raises: Unavailable."""
-        await self._purges.finish(SESSIONS.c.id)
+        """Remove what is due, and what another process left half removed.
+
+        Raises:
+            Unavailable: the database is away; or, when everything had its turn, why the first thing that is left could not be removed.
+        """
+        await self._begin_due()
+        trouble = [
+            await _met(self._take_up(await self._house.removals.asked())),
+            await _met(self._purges.finish(SESSIONS.c.id, _removed)),
+            await _met(self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)),
+        ]
+        if (first := next(filter(None, trouble), None)) is not None:
+            raise first
+
+    async def _begin_due(self) -> None:
         begun = 0
         for session in await self._due():
             named, heirs = await self._judged(session)
@@ -71,11 +86,6 @@ class Retention:
                 begun += await self._begin(session, named)
             if begun == AT_ONCE:
                 break
-        for row in await self._house.removals.asked():
-            await self._take_up(row)
-        for session in await self._purges.finish(SESSIONS.c.id):
-            _log.info("removed a finished session; its signed log head stays", session=session)
-        await self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)
 
     async def remove(self, session: str) -> Removal | None:
         """A finished session, before its time, as its owner wishes: its model and checkpoints are gone when this returns.
@@ -114,14 +124,19 @@ class Retention:
         await self._house.removals.hear(session, holder, self._house.clock())
         await self._consider(row)
 
-    async def _take_up(self, row: dict[str, Any]) -> None:
-        """One of those that their owners want gone, on nobody's behalf: what is wrong with it keeps none of the others."""
-        try:
-            await self._consider(row)
-        except Unavailable:
-            raise
-        except GputError as error:
-            _log.error("a session cannot be removed", session=row["id"], code=error.code, detail=error.detail)
+    async def _take_up(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Those that their owners want gone, on nobody's behalf: what is wrong with one keeps none of the others."""
+        wanted = {row["id"]: row for row in rows}
+
+        async def one(session: str) -> None:
+            try:
+                await self._consider(wanted[session])
+            except Unavailable:
+                raise
+            except GputError as error:
+                _log.error("a session cannot be removed", session=session, code=error.code, detail=error.detail)
+
+        await each_of(wanted, one)
 
     async def _consider(self, row: dict[str, Any]) -> None:
         if await self._house.removals.of(row["id"], ()) is None:
@@ -207,8 +222,37 @@ class Retention:
             return
         folder = self._house.folder(session)
         try:
-            while await asyncio.to_thread(folder.exists):
-                with suppress(FileNotFoundError):  # another removes it, too
-                    await asyncio.to_thread(shutil.rmtree, folder)
+            led_to = await asyncio.to_thread(_take_away, folder)
         except OSError as error:
             raise unwritable(folder, error) from error
+        if led_to is not None:
+            _log.warning(
+                "a removed session's folder was a link; remove what it led to", session=session, path=str(led_to)
+            )
+
+
+def _take_away(folder: Path) -> Path | None:
+    """The folder is gone; where it led if it was a link, for what somebody laid elsewhere is not ours to follow."""
+    while os.path.lexists(folder):
+        with suppress(FileNotFoundError):  # another removes it, too
+            if folder.is_symlink():
+                led_to = folder.readlink()
+                folder.unlink()
+                return led_to
+            shutil.rmtree(folder)
+    return None
+
+
+def _removed(session: str) -> None:
+    _log.info("removed a finished session; its signed log head stays", session=session)
+
+
+async def _met(part: Awaitable[object]) -> Unavailable | None:
+    """What kept a part of a sweep from its end, if anything of this service's own disk did; the others need not wait for that."""
+    try:
+        await part
+    except Unavailable as error:
+        if error.code not in DISK_TROUBLE:
+            raise
+        return error
+    return None

@@ -21,6 +21,7 @@ from orchestrator.visits.abandon import forsake_open
 from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
+from shared.service.data_dir import DISK_TROUBLE
 from shared.service.logging import bind_afresh, get_logger
 
 _log = get_logger("supervisor")
@@ -29,8 +30,6 @@ LOOK_AGAIN_S = 2.0
 LONG_S = 3600.0
 ABANDON_S = 1.0
 """After which a runner that is being ended is told again."""
-OWN_TROUBLE = ("disk-full", "disk-unusable")
-"""What a session may wait for that is this service's own fault, and not a peer's or its database's (which has a check of its own)."""
 
 
 class Supervisor:
@@ -173,7 +172,8 @@ class Supervisor:
     async def check(self) -> None:
         """For readiness: no session stands still because this service cannot keep its files. Raises: Unavailable."""
         for session, runner in self._runners.items():
-            if runner.trouble is not None and runner.trouble.code in OWN_TROUBLE:
+            # A peer's trouble is not this service's, and its database has a check of its own.
+            if runner.trouble is not None and runner.trouble.code in DISK_TROUBLE:
                 raise Unavailable(f"{session} waits: {runner.trouble.advice}", code=runner.trouble.code)
 
     # ------------------------------------------------------------ owners' words
@@ -263,7 +263,7 @@ class Supervisor:
         for runner in self._runners.values():
             runner.recall_current(why, holder)
             if runner.channels is not None:
-                runner.channels.close(holder)
+                runner.channels.dismiss(holder)
 
     def channels(self, session: str) -> Channels:
         """The session's channels. Raises: Unavailable: no life stands at the moment."""

@@ -206,6 +206,9 @@ class Book:
             tuple(state.decisions.items()),
             tuple(state.datasets.values()),  # an approval may come again, with a corrected profile
             state.exported is None,
+            state.backend,
+            tuple(state.quarantined),
+            state.stopped,
         )
         if shown == self._shown:
             return {"version": state.seq, "updated_at": state.updated_at}

@@ -92,14 +92,13 @@ class Catalogue:
         session = new_session_id(owner, act)
         document, signature = decoded(signed.document), decoded(signed.signature)
         verify_owner(document, owner_key, signature)
-        manifest = read_manifest(document)
+        manifest = await asyncio.to_thread(read_manifest, document)
         if await self._exists(session):
             return await self.open(session)
         await self._refuse_removed(session)
         known = await self._library.known_for(manifest, gpus, allow_emulated, gpu_memory)
-        await asyncio.to_thread(
-            check_manifest, manifest, gpu, known
-        )  # may read gigabytes of weights: off the event loop
+        # May read gigabytes of weights: off the event loop.
+        await asyncio.to_thread(check_manifest, manifest, gpu, known)
         inherited = await self._heritage.taken(manifest, owner, fingerprint(owner_key), self.open)
         start = await asyncio.to_thread(start_model, manifest, known)
         await self._create(session, manifest, known, document, signature, owner, owner_key, gpu, start, inherited)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.tables import SESSIONS
 from shared.claims.visit import SESSION_PATTERN
-from shared.errors import NotFound, VerificationFailed
+from shared.errors import BadRequest, NotFound, VerificationFailed
 from shared.names import SessionPhase
 from shared.service.logging import get_logger
 from shared.service.statements import find_row
@@ -64,6 +64,16 @@ def legible(session: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def showable(session: str) -> Iterator[None]:
+    """As `legible`, of what is only shown: a stored document that is none is no fault of who asks for it. Raises: as `legible`."""
+    with legible(session):
+        try:
+            yield
+        except BadRequest as error:
+            raise ValueError("a stored document has another form") from error
+
+
 def listed(connection: Connection, statement: Select[Any]) -> list[dict[str, Any]]:
     """The rows of a statement over `LISTED`. Of one that cannot be read there is `id`, `number` and a `summary` that is None: who pages
     through them still finds its place."""
@@ -86,8 +96,9 @@ def _one(connection: Connection, session: str, number: int) -> dict[str, Any]:
 def _checked(row: dict[str, Any]) -> dict[str, Any]:
     """Raises: one of `ILLEGIBLE`, where the summary could not be shown or asked for what it must say."""
     summary = row["summary"]
-    if not isinstance(summary.get("paused_at"), float | int | None):
-        raise TypeError("a time is a number")
+    paused_at = summary.get("paused_at")
+    if not (paused_at is None or (isinstance(paused_at, float | int) and abs(paused_at) < 2**53)):
+        raise TypeError("a time is a number of seconds")
     if not all(isinstance(holder["holder"], str) for holder in summary["holders"]):
         raise TypeError("a holder's name is a text")
     SessionPhase(summary["phase"])

@@ -13,6 +13,7 @@ from orchestrator.sessions.state import SessionState
 from shared.claims.faults import Finding
 from shared.claims.layout import require_named
 from shared.claims.manifest import Contributor, Predecessor
+from shared.claims.succession import barred
 from shared.errors import Conflict
 
 ROLLED_BACK = ("log-rolled-back", "log-split-view")
@@ -36,9 +37,12 @@ def at_rest(state: SessionState, log_size: int, sealed: Callable[[Checkpoint], b
         sealed: whether a checkpoint's file is still there.
 
     Raises:
-        Conflict: `predecessor-not-ended`, `predecessor-without-model`, `predecessor-untrusted`.
+        Conflict: `predecessor-not-ended`, `predecessor-without-model`, `predecessor-untrusted`; `unsupported-feature`,
+            `continuation-refused`: what its manifest says lets no session go on with it.
     """
     _require_ended(state)
+    for finding in barred(state.manifest):
+        raise Conflict(f"{state.id}: {finding.reason}", code=finding.code, remedy=finding.remedy)
     checkpoint = _to_go_on_with(state, sealed)
     if checkpoint is None or not log_size:
         raise Conflict(

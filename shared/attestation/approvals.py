@@ -16,6 +16,7 @@ from shared.canonical import json_bytes, json_value
 from shared.claims.manifest import Manifest
 from shared.claims.profile import LEAST_RECORDS, DatasetProfile
 from shared.claims.records import ITEM_BYTES
+from shared.claims.shape import first_fault
 from shared.crypto.signing import fingerprint, verify
 from shared.errors import BadRequest, NotPermitted, VerificationFailed
 from shared.wire.visit import Approval, Signed
@@ -86,10 +87,7 @@ def _parse(document: bytes) -> Approval:
     try:
         approval = Approval.model_validate(json_value(document))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise BadRequest(
-            f"The approval's field {first['loc']} is wrong: {first['msg']}", code="malformed-approval"
-        ) from None
+        raise BadRequest(f"The approval is wrong: {first_fault(error)}", code="malformed-approval") from None
     if json_bytes(approval.model_dump(mode="json")) != document:
         raise BadRequest("The approval is not in canonical form", code="not-canonical")
     states = {getattr(approval, name) is not None for name in _STATED}

@@ -27,6 +27,7 @@ from shared.attestation.one_time_keys import (
 )
 from shared.attestation.session_events import check_session_event
 from shared.canonical import json_bytes, json_value, sha256, sha512
+from shared.claims.shape import first_fault
 from shared.crypto.signing import fingerprint
 from shared.errors import BadRequest, VerificationFailed
 from shared.names import CvmRole
@@ -258,9 +259,7 @@ def _parsed(raw: bytes) -> RuntimeData:
 
 
 def _malformed(error: ValidationError) -> BadRequest:
-    first = error.errors(include_input=False, include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return BadRequest(f"runtime data: {where}: {first['msg']}", code="malformed-runtime-data")
+    return BadRequest(f"runtime data: {first_fault(error)}", code="malformed-runtime-data")
 
 
 def _verify_quote(runtime: RuntimeData, evidence: Evidence, raw: bytes, cpu: CpuTrust, at: float) -> Cvm:

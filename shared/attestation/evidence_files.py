@@ -27,6 +27,7 @@ from shared.attestation.quote import TDX_TEE, parse_quote
 from shared.attestation.snp_report import REPORT_BYTES, VERSIONS, parse_snp_report
 from shared.canonical import json_value
 from shared.claims.event_log import parse_log
+from shared.claims.shape import first_fault
 from shared.crypto.jws import parse_compact
 from shared.errors import BadRequest, VerificationFailed
 from shared.wire.snp_certificates import NAMES, parse_certificate_table
@@ -205,9 +206,7 @@ def _record(value: Any, text: bytes, name: str) -> list[Piece]:
         if isinstance(value.get("token"), str):
             return _text(value["token"].encode("utf-8", "replace"), name)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadRequest(f"{name}: {where}: {first['msg']}", code="malformed-evidence") from None
+        raise BadRequest(f"{name}: {first_fault(error)}", code="malformed-evidence") from None
     return []
 
 

@@ -21,6 +21,7 @@ from shared.attestation.one_time_keys import decoded
 from shared.attestation.session_events import RECOVERY_EVENT, check_event
 from shared.canonical import json_bytes, json_value, sha512
 from shared.claims.event_log import Content
+from shared.claims.shape import first_fault
 from shared.crypto.hpke import PUBLIC_BYTES, OneTimeKey, seal
 from shared.crypto.secret import Secret
 from shared.crypto.sharing import SHARE_BYTES
@@ -90,9 +91,7 @@ def verify_recovery(offer: ShareOffer, *, expected: RecoveryExpectation, cpu: Cp
     try:
         runtime = RecoveryRuntime.model_validate(json_value(raw))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadRequest(f"runtime data: {where}: {first['msg']}", code="malformed-runtime-data") from None
+        raise BadRequest(f"runtime data: {first_fault(error)}", code="malformed-runtime-data") from None
     _require("session", expected.session, runtime.session)
     _require("holder", expected.holder, runtime.holder)
     _require("manifest", expected.manifest, runtime.manifest)

@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from shared.attestation.certificates import Window
 from shared.canonical import json_value
+from shared.claims.shape import first_fault
 from shared.errors import BadRequest, VerificationFailed
 
 MAX_TEXT_BYTES = 512 * 1024
@@ -166,10 +167,8 @@ def parse_signed(kind: type[T], text: str, what: str) -> T:
     try:
         return kind.model_validate(json_value(text.encode(), MAX_TEXT_BYTES))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise VerificationFailed(
-            f"the {what} is malformed: {where}: {first['msg']}", code="collateral-malformed"
+            f"the {what} is malformed: {first_fault(error)}", code="collateral-malformed"
         ) from None
     except (BadRequest, UnicodeEncodeError):
         raise VerificationFailed(f"the {what} is not strict JSON", code="collateral-malformed") from None

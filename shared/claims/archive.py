@@ -18,6 +18,7 @@ from shared.canonical import cbor_bytes, cbor_value, json_bytes, json_value, sha
 from shared.claims.graph import Graph, GraphKind, InputKind
 from shared.claims.graph_parser import parse_graph
 from shared.claims.program import PROGRAM_FORMAT, InitRule, ProgramManifest, SeedInit, TensorSpec
+from shared.claims.shape import first_fault
 from shared.errors import BadRequest, InvalidProgram
 
 MAX_ARCHIVE_BYTES: Final = 16 * 1024 * 1024
@@ -109,9 +110,7 @@ def _manifest(raw: bytes) -> ProgramManifest:
         value = json_value(raw)
         manifest = ProgramManifest.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(top)"
-        raise InvalidProgram(f"The program manifest's field {where!r} is wrong: {first['msg']}") from None
+        raise InvalidProgram(f"The program manifest is wrong: {first_fault(error)}") from None
     except BadRequest as error:
         raise InvalidProgram(f"The program manifest is {error.detail}") from error
     if manifest_bytes(manifest) != raw:

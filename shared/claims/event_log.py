@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from shared.canonical import json_bytes, json_value, sha384
 from shared.claims import Claim
 from shared.claims.program import HexSha384
+from shared.claims.shape import first_fault
 from shared.errors import BadRequest
 
 REGISTERS = 4
@@ -91,9 +92,7 @@ def parse_log(data: bytes) -> EventLog:
     try:
         return EventLog.model_validate(json_value(data, MAX_LOG_BYTES))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadRequest(f"event log: {where}: {first['msg']}", code="malformed-event-log") from None
+        raise BadRequest(f"event log: {first_fault(error)}", code="malformed-event-log") from None
     except BadRequest as error:
         raise BadRequest(f"event log: {error.detail}", code="malformed-event-log") from None
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,19 +24,24 @@ from shared.claims.manifest import (
     Predecessor,
     RosterEntry,
     Validation,
-    parse_manifest,
 )
 from shared.claims.privacy import Privacy
+from shared.claims.shape import MAX_FIELDS, MAX_PART, faults_of, holds_more, path_of, too_many
 from shared.claims.snp_rules import SnpRules, TcbMinimum
 from shared.claims.tdx_policy import TdxPolicy
 from shared.claims.training import SGD, AdamW, Schedule, TrainingOptions
 from shared.errors import BadRequest, InvalidManifest
 
+M = TypeVar("M", bound=BaseModel)
 MODELS: tuple[type[BaseModel], ...] = (
     Manifest, RosterEntry, Predecessor, Contributor, EvidencePolicy, GpuRules, TdxPolicy, SnpRules, TcbMinimum, Validation,
     Acceptance, Privacy, OutputPolicy, TrainingOptions, AdamW, SGD, Schedule,
 )  # fmt: skip
 """Everything that a manifest is made of, in the order of docs/manifest.md."""
+_NAMES = {known for model in MODELS for known in model.model_fields}
+MOST_VALUES = 100_000
+"""Numbers, texts, lists and objects in one manifest; more than the largest roster, predecessor and policies come to."""
+MAX_SHOWN = 40
 _HEX = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
 _FOUND_BY = {
     "program": "`gput program inspect FILE` prints it.",
@@ -59,16 +64,18 @@ class ManifestRefused(InvalidManifest):
     """A manifest with findings; the first one's code stands for all of them.
 
     Args:
+        findings: of which the first `MAX_FIELDS` are told one by one.
         where: what to say before the first finding, for instance the file's name.
+        count: how many there are, if that is more than are given.
     """
 
-    def __init__(self, findings: list[Finding], where: str = "") -> None:
-        first = findings[0]
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    def __init__(self, findings: list[Finding], where: str = "", count: int | None = None) -> None:
+        first, others = findings[0], (count or len(findings)) - 1
+        more = f" (and {others} more)" if others else ""
         super().__init__(f"{where}{first.field}: {first.reason}{more}", code=first.code, remedy=first.remedy)
         self.errors = [
             {"field": f.field, "message": f.reason, "reason": f.reason, "remedy": f.remedy, "code": f.code}
-            for f in findings
+            for f in findings[:MAX_FIELDS]
         ]
 
 
@@ -76,33 +83,43 @@ def judged(data: bytes, where: str = "") -> Manifest:
     """The manifest in these bytes.
 
     Raises:
-        ManifestRefused: no JSON, not a manifest, an unknown field or feature; with every finding.
+        ManifestRefused: no JSON, not a manifest, an unknown field or feature; with every finding, as far as they are counted.
     """
-    try:
-        return parse_manifest(data)
-    except ValidationError as error:
-        raise ManifestRefused(list(_findings(error)), where) from None
-    except BadRequest as error:
-        raise ManifestRefused([Finding("document", error.detail, "Write the manifest as JSON.")], where) from None
+    return _judged(data, where, Manifest, "manifest")
 
 
 def judged_policy(data: bytes, where: str = "") -> EvidencePolicy:
-    """The evidence policy in these bytes, as it stands in a manifest. Raises: ManifestRefused: with every finding."""
+    """The evidence policy in these bytes, as it stands in a manifest. Raises: ManifestRefused: as `judged`."""
+    return _judged(data, where, EvidencePolicy, "policy")
+
+
+def _judged(data: bytes, where: str, model: type[M], what: str) -> M:
     try:
-        return EvidencePolicy.model_validate(json_value(data))
-    except ValidationError as error:
-        raise ManifestRefused(list(_findings(error)), where) from None
+        value = json_value(data)
     except BadRequest as error:
-        raise ManifestRefused([Finding("document", error.detail, "Write the policy as JSON.")], where) from None
+        raise ManifestRefused([Finding("document", error.detail, f"Write the {what} as JSON.")], where) from None
+    if holds_more(value, MOST_VALUES):
+        raise ManifestRefused([
+            Finding("document", f"holds more than {MOST_VALUES} values", f"Send a {what}; none holds so many.")
+        ], where)  # fmt: skip
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refused(error, where) from None
 
 
-def _findings(error: ValidationError) -> Iterator[Finding]:
-    faults: list[dict[str, Any]] = [dict(item) for item in error.errors(include_url=False)]
-    for fault in faults:
-        inside = [other for other in faults if other is not fault and other["loc"][: len(fault["loc"])] == fault["loc"]]
-        if fault["type"] == "too_short" and inside:
-            continue  # it has entries enough, but they are wrong themselves
-        yield _finding(".".join(str(part) for part in fault["loc"]) or "manifest", fault)
+def _refused(error: ValidationError, where: str) -> ManifestRefused:
+    faults = faults_of(error, whole=True)
+    if not faults:
+        return ManifestRefused(
+            [Finding("manifest", too_many(error.error_count()), "Correct it; docs/manifest.md lists all fields.")],
+            where,
+        )
+    outer = {fault["loc"][:length] for fault in faults for length in range(len(fault["loc"]))}
+    # One that is too short and has faults inside has entries enough, but they are wrong themselves.
+    told = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in outer]
+    found = [_finding(path_of(fault["loc"]) or "manifest", fault) for fault in told[:MAX_FIELDS]]
+    return ManifestRefused(found, where, len(told))
 
 
 def _finding(field: str, fault: dict[str, Any]) -> Finding:
@@ -122,17 +139,24 @@ def _missing(field: str, _fault: dict[str, Any], _about: dict[str, Any]) -> Find
 
 def _unknown(field: str, _fault: dict[str, Any], _about: dict[str, Any]) -> Finding:
     name = field.rsplit(".", 1)[-1]
-    names = {known for model in MODELS for known in model.model_fields}
-    near = difflib.get_close_matches(name, names, 1)
+    near = difflib.get_close_matches(name, _NAMES, 1) if len(name) <= MAX_PART else []
     remedy = f"Remove the field, or write {near[0]} if that is what you mean." if near else "Remove the field."
     return Finding(field, "no such field or feature exists", remedy, "unsupported-feature")
 
 
 def _unsupported(field: str, fault: dict[str, Any], about: dict[str, Any]) -> Finding:
     wanted = str(about.get("expected") or about.get("expected_tags"))
-    given = about.get("tag", fault.get("input"))
+    given = fault.get("input")
+    if isinstance(given, dict) and "discriminator" in about:
+        given = given.get(about["discriminator"].strip("'"))
     one_of = "one of " if "," in wanted else ""
-    return Finding(field, f"{given!r} is not supported", f"Write {one_of}{wanted}.", "unsupported-feature")
+    shown = repr(given) if _may_be_shown(given) else "this value"
+    return Finding(field, f"{shown} is not supported", f"Write {one_of}{wanted}.", "unsupported-feature")
+
+
+def _may_be_shown(given: object) -> bool:
+    """The name of a kind or feature, and nothing that an answer or a log would have to carry for its sender."""
+    return isinstance(given, str) and len(given) <= MAX_SHOWN and given.isprintable()
 
 
 def _no_kind(field: str, _fault: dict[str, Any], about: dict[str, Any]) -> Finding:

@@ -54,7 +54,22 @@ def newcomers(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> tupl
 
 def may_have_successor(manifest: Manifest) -> bool:
     """Whether any session could go on with the model of one with this manifest."""
-    return manifest.continuation != "refused" and all(getattr(manifest, field) is None for field in _ALONE)
+    return not barred(manifest)
+
+
+def barred(old: Manifest) -> list[Finding]:
+    """What keeps every session from going on with the model of one with this manifest; empty where another may."""
+    found = [
+        Finding(
+            f"predecessor.{field}", f"the predecessor was a session with {field}, which none can go on with yet",
+            "Begin a new session; its finished model can be the new one's initial_weights.", "unsupported-feature",
+        )
+        for field in _ALONE if getattr(old, field) is not None
+    ]  # fmt: skip
+    if old.continuation == "refused":
+        word = "its holders agreed that no session goes on with its model"
+        found.append(Finding("predecessor", word, "Begin a new session.", REFUSED))
+    return found
 
 
 def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = ()) -> list[Finding]:
@@ -63,7 +78,8 @@ def succession_findings(old: Manifest, new: Manifest, moved: Collection[str] = (
     Who is gone agreed to `old` and to nothing since. So no one may get more of the model than `old` says, no GPU and no orchestrator
     may have proven something else, and `old` must say that it may go on without them.
     """
-    return [*_training(old, new), *_consent(old, new, gone(new, moved), newcomers(old, new, moved))]
+    consent = _consent(old, new, gone(new, moved), newcomers(old, new, moved))
+    return [*_training(old, new), *barred(old), *consent]
 
 
 def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
@@ -78,19 +94,9 @@ def _training(old: Manifest, new: Manifest) -> Iterator[Finding]:
             "training.optimizer", "the predecessor's optimiser keeps another state than this one",
             f"Use {before.kind} with the same moments; rates and decay may change.", DIFFERS,
         )  # fmt: skip
-    for field in _ALONE:
-        if getattr(old, field) is not None:
-            yield Finding(
-                f"predecessor.{field}", f"the predecessor was a session with {field}, which none can go on with yet",
-                "Begin a new session; its finished model can be the new one's initial_weights.", "unsupported-feature",
-            )  # fmt: skip
 
 
 def _consent(old: Manifest, new: Manifest, left: tuple[Contributor, ...], came: tuple[str, ...]) -> Iterator[Finding]:
-    if old.continuation == "refused":
-        yield Finding(
-            "predecessor", "its holders agreed that no session goes on with its model", "Begin a new session.", REFUSED
-        )
     if not left:
         return
     names = ", ".join(one.holder for one in left)

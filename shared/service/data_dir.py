@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from shared.errors import ConfigurationError, Unavailable
 
@@ -67,12 +68,17 @@ def _unusable(folder: Path, error: OSError) -> ConfigurationError:
     )  # fmt: skip
 
 
+DISK_FULL: Final = "disk-full"
+DISK_UNUSABLE: Final = "disk-unusable"
+DISK_TROUBLE: Final = (DISK_FULL, DISK_UNUSABLE)
+
+
 def unwritable(path: Path, error: OSError) -> Unavailable:
     """What an `OSError` of writing `path` means: codes `disk-full` (no room, no quota, a limit of file sizes), `disk-unusable`."""
     full = error.errno in _FULL
     return Unavailable(
-        f"{path} cannot be written: {error.strerror}",
-        code="disk-full" if full else "disk-unusable",
+        f"{path} cannot be written: {error.strerror or error}",
+        code=DISK_FULL if full else DISK_UNUSABLE,
         remedy="Free space on its volume, or raise the quota; nothing was half written, and it goes on by itself."
         if full
         else "Check the folder, its owner and rights, and whether its volume is mounted for writing.",

@@ -23,9 +23,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from shared.claims.shape import MAX_FIELDS, faults_of, too_many
 from shared.errors import GputError
 from shared.service.problems import error_response, framework_problem, invalid_request
 
+LONGEST_DOCUMENT = 64 * 1024
+"""Bytes: what is served directly is a few KiB. JSON is taken apart while nothing else runs."""
 M = TypeVar("M", bound=BaseModel)
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -115,15 +118,18 @@ def query(request: Request, model: type[M]) -> M:
 
 
 async def document(request: Request, model: type[M]) -> M:
-    """The body, which must be a JSON document of this shape. Raises: RequestValidationError."""
+    """The body, which must be a JSON document of this shape. Raises: RequestValidationError; HTTPException: it is too long for one."""
+    body = await request.body()
+    if len(body) > LONGEST_DOCUMENT:
+        raise HTTPException(413)
     try:
-        return model.model_validate_json(await request.body())
+        return model.model_validate_json(body)
     except ValidationError as error:
         raise _invalid(error, "body") from None
 
 
 def _invalid(error: ValidationError, place: str) -> RequestValidationError:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    found = faults_of(error)[:MAX_FIELDS] or [{"loc": (), "msg": too_many(error.error_count())}]
     return RequestValidationError([{**one, "loc": (place, *one["loc"])} for one in found])
 
 

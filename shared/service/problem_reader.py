@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from shared.claims.shape import MAX_FIELDS
 from shared.errors import BadRequest, GputError, LimitExceeded, NotFound, Unavailable
 from shared.service.printable import printable
 
 MAX_PROBLEM_BYTES = 64 * 1024
-MAX_FIELDS = 50
 MAX_TEXT = 4000
 MAX_RETRY_AFTER_S = 7 * 24 * 3600.0
 _MOST_DIGITS = 9

@@ -7,12 +7,13 @@ then on nobody finds it. Rows and files follow; the note goes last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from shared.errors import GputError
+from shared.errors import GputError, Unavailable
+from shared.service.data_dir import DISK_TROUBLE
 from shared.service.logging import get_logger
 from shared.service.store import Store
 from shared.service.tables import JOURNAL
@@ -45,16 +46,23 @@ class Purges:
         """In the transaction that takes away the row by which the stream is known."""
         connection.execute(sa.insert(self._notes).values(stream=stream, at=at))
 
-    async def finish(self, known: sa.Column[str]) -> list[str]:
-        """Remove everything that is noted and not `known`; what was removed. Raises: Unavailable."""
+    async def finish(self, known: sa.Column[str], removed: Callable[[str], object]) -> None:
+        """Remove everything that is noted and not `known`, and say so of each. What cannot be removed keeps none of the others.
+
+        Raises:
+            Unavailable: the database is away; or, when all were tried, why the first that is left could not be removed.
+        """
         noted = sa.select(self._notes.c.stream).where(self._notes.c.stream.not_in(sa.select(known)))
         streams = await self._store.read(lambda c: list(c.execute(noted).scalars()))
-        for stream in streams:
+
+        async def one(stream: str) -> None:
             await self._files(stream)
             for column in self._owned:
                 await self._empty(column, stream)
             await self._forget(stream)
-        return streams
+            removed(stream)
+
+        await each_of(streams, one)
 
     async def _empty(self, column: sa.Column[str], stream: str) -> None:
         left = True
@@ -77,6 +85,25 @@ def _bite(connection: Connection, column: sa.Column[str], stream: str) -> bool:
             these, [{f"key_{k.name}": value for k, value in zip(keys, row, strict=True)} for row in rows]
         )
     return bool(rows)
+
+
+async def each_of(streams: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
+    """One after another, with trouble that files of one of them make told of when all had their turn.
+
+    Raises:
+        Unavailable: at once what is wrong with more than files; in the end the first one's trouble.
+    """
+    first: Unavailable | None = None
+    for stream in streams:
+        try:
+            await act(stream)
+        except Unavailable as error:
+            if error.code not in DISK_TROUBLE:
+                raise
+            _log.error("a finished session cannot be removed yet", session=stream, code=error.code, detail=error.detail)
+            first = first or error
+    if first is not None:
+        raise first
 
 
 async def again_and_again(sweep: Callable[[], Awaitable[None]], every_s: float = EVERY_S) -> None:

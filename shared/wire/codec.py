@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from shared.canonical import cbor_bytes, cbor_value
+from shared.claims.shape import first_fault
 from shared.errors import BadRequest
 
 M = TypeVar("M", bound=BaseModel)
@@ -40,5 +41,4 @@ def decode_all(adapter: TypeAdapter[list[Any]], data: bytes) -> list[Any]:
 
 def _first(what: str, error: ValidationError) -> str:
     # The input value stays out of the message: it may be somebody's record.
-    first = error.errors(include_input=False, include_url=False)[0]
-    return f"{what}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return f"{what}: {first_fault(error)}"

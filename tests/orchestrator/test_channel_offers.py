@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
+from orchestrator.holders import channels as holders_channels
 from orchestrator.holders.channels import MOST_PENDING, PENDING_S, Channels
 from orchestrator.holders.proofs import Proof
 from shared.errors import Conflict, Unavailable
@@ -80,3 +83,51 @@ async def test_a_clock_that_is_put_changes_nothing_of_when_a_holder_is_asked_aga
     assert not channels.ask("h0", 8.0)
     told.since += 8.0
     assert channels.ask("h0", 8.0)
+
+
+@pytest.mark.parametrize("when", ["verified", "written down"])
+async def test_who_is_dismissed_while_its_proof_is_looked_at_opens_nothing(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key was revoked, and what was closed for that opened again a moment later."""
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held() -> None:
+        reached.set()
+        await go_on.wait()
+
+    async def prepare(evidence: Evidence, at: float) -> str | None:
+        await (held() if when == "verified" else asyncio.sleep(0))
+        return None
+
+    async def commit() -> None:
+        await (held() if when == "written down" else asyncio.sleep(0))
+
+    told = Told()
+    monkeypatch.setattr(told, "prepare", prepare)
+    told_of = Mock(runtime=Mock(not_after=told.at + 60), runtime_data=b"", share_key=None)
+    for name in ("verify_holder", "attestation_row", "gpu_evidence_digest"):
+        monkeypatch.setattr(holders_channels, name, Mock(return_value=told_of))
+    channels = opened(told)
+    monkeypatch.setattr(channels, "_prover", Mock(prove=told.prove))
+    monkeypatch.setattr(channels, "_book", Mock(state=running(), commit=commit))
+    for dismissed in (True, False):
+        reached.clear()
+        go_on.clear()
+        offer = await channels.offer("h0", ASKED)
+        proving = asyncio.create_task(
+            channels.prove("h0", offer.channel, ChannelProof.model_construct(evidence=None), b"")
+        )
+        async with asyncio.timeout(60):
+            await reached.wait()
+        if dismissed:
+            channels.dismiss("h0")
+        channels.dismiss("h1")
+        go_on.set()
+        if dismissed:
+            with pytest.raises(Conflict) as refused:
+                await proving
+            assert refused.value.code == "channel-expired"
+        else:
+            assert (await proving).state == "open"
+        assert channels.is_open("h0") is not dismissed

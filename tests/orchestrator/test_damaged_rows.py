@@ -33,7 +33,8 @@ SUMMARIES = {
     "nothing in it": "'{}'", "holders that are none": """'{"holders": [5]}'""", "holders without names": """'{"holders": [{}]}'""",
     "a phase that is none": "json_set(summary, '$.phase', 'SOON')", "a GPU that is none": "json_set(summary, '$.gpu', json('[]'))",
     "no list of who is waited for": "json_remove(summary, '$.waiting_for')", "a name that is none": "json_set(summary, '$.id', 7)",
-    "half a character": SURROGATE, "a time that is none": """'{"holders": [], "paused_at": "soon"}'""",
+    "a time that never comes": f"json_set(summary, '$.paused_at', json('{'9' * 400}'))", "half a character": SURROGATE,
+    "a time that is none": """'{"holders": [], "paused_at": "soon"}'""",
 }  # fmt: skip
 ROWS = {
     "owner_key not hex": "sessions SET owner_key='zz' WHERE id",
@@ -217,3 +218,39 @@ async def test_what_other_sessions_name_is_still_found(tmp_path: Path, which: st
     whole = manifest().program
     assert any(whole in text for text in await room.store.read(lambda connection: list(_documents(connection))))
     await room.store.close()
+
+
+APPROVAL = "INSERT INTO approvals VALUES ('{0}', 1, 'h0', 'approve', %s, x'00', 1.0)"
+CLOSED = "INSERT INTO visits VALUES ('{1}', '{0}', 1, 'h0', 'CLOSED', '[]')"
+SHOWN = {
+    "an approval": (APPROVAL % "x'ff'", "/v1/sessions/{0}/approvals"),
+    "an approval without members": (APPROVAL % "CAST('[]' AS BLOB)", "/v1/sessions/{0}/approvals"),
+    "a token": ("INSERT INTO attestations VALUES (1, '{0}', 'gpu', 1, '00', 'no token')", "/v1/sessions/{0}/attestations"),
+    "visits": (CLOSED, "/v1/sessions/{0}/visits"),
+    "a visit": (CLOSED, "/v1/visits/{1}"),
+}  # fmt: skip
+VISIT = "v_00000000000000aa"
+
+
+@pytest.mark.parametrize("which", SHOWN)
+async def test_what_is_only_shown_is_refused_by_name_and_blames_nobody_who_asks(world: World, which: str) -> None:
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    damage, path = SHOWN[which]
+    await _damage(world, damage.format(session, VISIT))
+    refused = await owner.get(path.format(session, VISIT))
+    assert (refused.status_code, refused.json()["code"]) == (403, "journal-tampered"), refused.text
+    assert (await owner.get(f"/v1/sessions/{session}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    ['{"durations": 7}', '{"durations": {"train": "x"}, "steps": 2}', '{"durations": {"train": 1}, "steps": 0}', "[]", "7",
+     '{"durations": {"train": 1}, "steps": 2, "length": []}'],
+)  # fmt: skip
+async def test_an_estimate_is_told_by_the_others(world: World, data: str) -> None:
+    owner = await prepared(world)
+    damaged, asked = [(await submit(owner, name)).json()["id"] for name in ("one", "two")]
+    await _damage(world, f"INSERT INTO visits VALUES ('{VISIT}', '{damaged}', 1, 'h0', 'CLOSED', '{data}')")
+    answer = await owner.get(f"/v1/sessions/{asked}/estimate")
+    assert answer.status_code == 200, answer.text

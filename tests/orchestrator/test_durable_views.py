@@ -7,12 +7,15 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import httpx2
 import pytest
 from sqlalchemy import Connection, text
 
+from orchestrator.api.sessions import _row_view
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.views import summary
 from shared.attestation.approvals import verify_approval
@@ -23,6 +26,7 @@ from shared.service.app import service_state
 from shared.service.store import Store
 from tests.orchestrator import orchestrator_world as rest
 from tests.orchestrator.orchestrator_samples import MODEL, PLACEMENT, SESSION, approval, key, manifest, planned
+from tests.orchestrator.test_session_fold import claim, life_opened
 from tests.orchestrator.test_session_storage import Room
 
 CANCELLED = new_fact(SessionFact.CANCELLED, Role.OWNER)
@@ -192,3 +196,24 @@ async def test_a_book_opened_again_holds_what_another_was_just_writing(room: Roo
     assert fresh.state.decisions == fresh.durable.decisions == {"h0": "approve"}
     await fresh.record(CANCELLED)
     assert (await catalogue.open(SESSION)).durable.phase is SessionPhase.CANCELLED
+
+
+async def test_a_list_says_of_a_session_what_its_page_says(room: Room) -> None:
+    """The summary in a session's row is older than the row: its version, moment and evidence back end were those of the last approval."""
+    catalogue = await room.catalogue()
+    book = await room.submitted(catalogue)
+    house = SimpleNamespace(settings=SimpleNamespace(pause_limit_s=60.0))
+    parts: Any = SimpleNamespace(house=house, supervisor=Mock())
+    facts = [new_fact(SessionFact.APPROVED, Role.HOLDER, **approved_body(number)) for number in range(3)]
+    facts += [
+        new_fact(SessionFact.AGREED), new_fact(SessionFact.STARTED), claim(1, 5), life_opened(1, 5, resumed=False),
+        new_fact(SessionFact.PLACED, placement=PLACEMENT, model=MODEL), new_fact(SessionFact.PAUSE_ASKED, Role.OWNER, party="alice"),
+    ]  # fmt: skip
+    for fact in facts:
+        await book.record(fact)
+        page, [row] = summary(book.durable), await catalogue.page(0, 10)
+        shown = _row_view(parts, row)
+        told = ("version", "updated_at", "backend", "phase", "paused_at", "stopped_early", "holders")
+        assert {name: shown[name] for name in told} == {name: page[name] for name in told}, fact.kind
+    assert shown["backend"] == "EMULATED"
+    assert shown["version"] == len(facts) + 1

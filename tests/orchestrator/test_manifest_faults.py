@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -10,8 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from shared.canonical import json_value
-from shared.claims.faults import MODELS, ManifestRefused, judged
+from shared.claims.faults import MAX_SHOWN, MODELS, MOST_VALUES, ManifestRefused, judged
 from shared.claims.manifest import Manifest
+from shared.claims.shape import MAX_FIELDS, MAX_PART, MOST_FAULTS
 from tests.orchestrator.orchestrator_samples import manifest
 
 Edit = dict[str, Any]
@@ -107,3 +109,65 @@ def test_a_sound_one_passes_and_may_leave_out_what_has_a_default() -> None:
         name: value for name, value in json_value(written()).items() if name not in ("quorum", "lease_s", "gpus")
     }
     assert judged(json.dumps(shorter).encode()) == manifest()
+
+
+def refusal(text: bytes) -> ManifestRefused:
+    with pytest.raises(ManifestRefused) as refused:
+        judged(text)
+    return refused.value
+
+
+def test_of_many_faults_the_first_are_named_and_the_others_counted() -> None:
+    """Nobody reads eight thousand, and each costs whoever else waits for this process."""
+    said = refusal(written(roster=[0] * 8000))
+    assert [entry["field"] for entry in said.errors or []] == [f"roster.{number}" for number in range(MAX_FIELDS)]
+    assert "(and 7999 more)" in said.detail
+
+
+def test_only_what_is_named_is_compared_with_the_known_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    close = difflib.get_close_matches
+
+    def counted(name: str, *rest: Any) -> list[str]:
+        compared.append(name)
+        return close(name, *rest)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    unknown = {"r" * (MAX_PART + 1): 0} | {f"rounds{number}": 0 for number in range(4000)}
+    said = refusal(json.dumps(manifest().model_dump(mode="json") | unknown).encode())
+    assert len(compared) < len(said.errors or []) == MAX_FIELDS
+    assert max(map(len, compared)) <= MAX_PART
+    assert "(and 4000 more)" in said.detail
+
+
+def test_more_faults_than_are_described_are_only_counted() -> None:
+    said = refusal(written(training=dict.fromkeys(map(str, range(MOST_FAULTS + 1)), 0)))
+    assert [entry["field"] for entry in said.errors or []] == ["manifest"]
+    assert f"has {MOST_FAULTS + 1} faults" in said.detail
+
+
+@pytest.mark.parametrize("roster", [[0] * MOST_VALUES, [[[0] * 200] * 600], [{"x": [{}] * MOST_VALUES}]])
+def test_values_without_end_are_refused_before_they_are_looked_at(roster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_at(*_args: object) -> None:
+        raise AssertionError("it was looked at")
+
+    monkeypatch.setattr(Manifest, "model_validate", looked_at)
+    said = refusal(written(roster=roster))
+    assert (said.code, said.detail) == ("invalid-manifest", f"document: holds more than {MOST_VALUES} values")
+
+
+@pytest.mark.parametrize(
+    "given", ["SECRET" * 100_000, "SECRET" * MAX_SHOWN, "SECRET\n", {"a": "SECRET"}, [["SECRET"] * 20], "SECRET\u202e"]
+)
+def test_only_a_short_name_of_a_kind_is_repeated(given: object) -> None:
+    """The answer, and every log and page that shows it, would carry what its sender likes."""
+    for change in ({"travel_mode": given}, {"training": {"optimizer": {"kind": given}}}):
+        said = refusal(written(**change))
+        assert "SECRET" not in said.detail + json.dumps(said.errors)
+        assert "not supported" in said.detail
+
+
+def test_a_fields_name_is_shown_as_far_as_one_has_letters() -> None:
+    said = refusal(written(**{"n" * 100_000: 1}))
+    assert said.detail.startswith("n" * MAX_PART + "…: no such field")
+    assert refusal(written(**{"n\n\x1b[2J": 1})).detail.startswith("…: no such field")

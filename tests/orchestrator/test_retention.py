@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import io
+import shutil
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,8 @@ from orchestrator.runner.retention import Retention
 from orchestrator.sessions.removals import Removals, naming
 from orchestrator.tables import PURGES, SESSIONS
 from shared.claims.manifest import Contributor, Predecessor
+from shared.errors import Unavailable
+from shared.service.logging import configure_logging
 from shared.service.statements import insert_row
 from tests.orchestrator.orchestrator_samples import Room
 
@@ -75,6 +79,14 @@ class Shelf:
     async def left(self) -> set[str]:
         ended = sa.select(SESSIONS.c.id).where(SESSIONS.c.phase == "COMPLETED")
         return set(await self.room.store.read(lambda c: list(c.execute(ended).scalars())))
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    yield stream
+    configure_logging("warning", "json")
 
 
 @pytest.fixture
@@ -156,3 +168,56 @@ async def test_one_that_cannot_be_read_keeps_nobody_behind_it(shelf: Shelf) -> N
     await Retention(shelf.house).sweep()
     assert await shelf.left() == {old(1)}
     assert not folder.exists()
+
+
+async def test_a_folder_that_is_a_link_goes_and_what_it_leads_to_is_named(shelf: Shelf, log: io.StringIO) -> None:
+    """It could not be removed as a folder is, and stopped all removing for good."""
+    await shelf.ended(1, 2, 3)
+    elsewhere = shelf.room.folder / "another disk"
+    elsewhere.mkdir()
+    (elsewhere / "model.sealed").write_bytes(b"model")
+    (shelf.room.folder / old(1)).symlink_to(elsewhere)
+    (shelf.room.folder / old(2)).symlink_to(shelf.room.folder / "nowhere")
+    folder = shelf.model(3)
+    await Retention(shelf.house).sweep()
+    assert await shelf.left() == set()
+    assert not any((shelf.room.folder / old(number)).is_symlink() for number in (1, 2))
+    assert not folder.exists()
+    assert (elsewhere / "model.sealed").exists()
+    assert str(elsewhere) in log.getvalue()
+
+
+async def test_a_folder_that_cannot_be_removed_keeps_nothing_else(
+    shelf: Shelf, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.ended(1, 2, 3, 4)
+    folders = {number: shelf.model(number) for number in (1, 2, 3, 4)}
+    for number in (3, 4):  # which their owners want gone
+        await with_holders(shelf, number)
+        assert await shelf.house.removals.ask(old(number), NOW + number, ())
+    remove, unused = shutil.rmtree, Mock(wraps=retention.Unused.sweep)
+
+    def stubborn(folder: Path) -> None:
+        if folder in (folders[1], folders[3]):
+            raise OSError("it is held")
+        remove(folder)
+
+    async def swept(self: retention.Unused, last: float) -> list[str]:
+        return await unused(self, last)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(shutil, "rmtree", stubborn)
+    monkeypatch.setattr(retention.Unused, "sweep", swept)
+    sweeper = Retention(shelf.house)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="cannot be written: it is held") as met:
+            await sweeper.sweep()
+        assert met.value.code == "disk-unusable"
+    assert await shelf.left() == {old(3)}
+    assert [number for number, folder in folders.items() if folder.exists()] == [1, 3]
+    assert unused.call_count == 2
+    assert old(1) in log.getvalue()
+    monkeypatch.undo()
+    await sweeper.sweep()
+    assert await shelf.left() == set()
+    assert not any(folder.exists() for folder in folders.values())
+    assert await shelf.room.store.read(lambda c: c.execute(sa.select(PURGES)).all()) == []

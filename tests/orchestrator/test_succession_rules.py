@@ -9,13 +9,16 @@ from pydantic import ValidationError
 
 from gput.succession import changes, rounds_behind, successor_of
 from orchestrator.itinerary import Itinerary
+from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.succession import at_rest
 from shared.canonical import json_value
 from shared.claims.faults import ManifestRefused
 from shared.claims.manifest import Contributor, EvidencePolicy, Manifest, OutputPolicy, Predecessor, RosterEntry
 from shared.claims.privacy import Privacy
-from shared.claims.succession import gone, newcomers, succession_findings
+from shared.claims.succession import gone, may_have_successor, newcomers, succession_findings
 from shared.claims.training import SGD, Schedule, TrainingOptions
-from shared.errors import BadRequest
+from shared.errors import BadRequest, Conflict
+from shared.names import SessionPhase
 from tests.orchestrator.orchestrator_samples import EMULATED, key, manifest
 
 HOLDERS = ("h0", "h1", "h2")
@@ -218,3 +221,31 @@ def test_the_command_refuses_what_nobody_agreed_to() -> None:
     with pytest.raises(ManifestRefused) as caught:
         _written(first(continuation=None))
     assert caught.value.code == "continuation-refused"
+
+
+NEVER: dict[str, tuple[dict[str, Any], str, str]] = {
+    "private": ({"privacy": Privacy(max_grad_norm=1.0, noise_multiplier=1.0, delta=1e-5)}, "unsupported-feature", "with privacy"),
+    "of tours": ({"accumulate": "tour"}, "unsupported-feature", "with accumulate"),
+    "refused": ({"continuation": "refused"}, "continuation-refused", "no session goes on"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NEVER)
+def test_one_that_none_can_go_on_with_is_said_so_by_everybody(case: str) -> None:
+    """The command ended in a fault of this program, and the orchestrator had offered what it then refused."""
+    more, code, why = NEVER[case]
+    old = first(**more)
+    assert not may_have_successor(old)
+    with pytest.raises(ManifestRefused, match=why) as caught:
+        _written(old)
+    assert caught.value.code == code
+    state = SessionState("s_aaaaaaaaaaaaaaaa", old, "alice", "gpu-0")
+    state.phase = SessionPhase.CANCELLED
+    with pytest.raises(Conflict, match=why) as offered:
+        at_rest(state, 3, lambda checkpoint: True)
+    assert offered.value.code == code
+
+
+def test_rounds_that_no_manifest_takes_are_refused_by_name() -> None:
+    with pytest.raises(ManifestRefused, match="rounds: must be less than or equal to 1000000"):
+        _written(first(), rounds=2_000_000)

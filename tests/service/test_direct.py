@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shared.claims.shape import MAX_FIELDS, MAX_PART, MOST_FAULTS
 from shared.errors import NotFound
 from shared.service.app import add_routes, create_service_app
 from shared.service.direct import DirectRoutes, asked, described, document, query
@@ -30,7 +31,7 @@ class Sought(BaseModel):
     after: Annotated[int, Field(ge=0)] = 0
 
 
-class Parcel(BaseModel):
+class Parcel(BaseModel, extra="forbid"):
     """A body with another document in it."""
 
     inside: list[Wanted]
@@ -86,6 +87,14 @@ def client(tmp_path: Path) -> httpx2.AsyncClient:
     app = create_service_app("things", "1", settings=ServiceSettings(data_dir=tmp_path, max_body_bytes=1024))
     add_routes(app, routes())
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://t")
+
+
+@pytest.fixture
+def roomy(tmp_path: Path) -> httpx2.AsyncClient:
+    """The same with the bodies that a service takes as a rule."""
+    app = create_service_app("things", "1", settings=ServiceSettings(data_dir=tmp_path))
+    add_routes(app, routes())
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://t")
 
 
 def test_only_what_asks_for_nothing_else_is_direct() -> None:
@@ -150,3 +159,20 @@ async def test_metrics_and_schema_name_the_route_and_not_the_path(client: httpx2
         assert "202" in paths["/things/{thing}/sent"]["post"]["responses"]
         (field,) = [p for p in paths["/things/{thing}/sought"]["get"]["parameters"] if p["in"] == "query"]
         assert (field["name"], field["schema"]["minimum"]) == ("after", 0)
+
+
+async def test_more_faults_than_are_described_are_only_counted(roomy: httpx2.AsyncClient) -> None:
+    """Pydantic describes all of them, or none: a few microseconds each, in which the process does nothing else."""
+    body = '{"inside":[' + ",".join("0" for _ in range(MOST_FAULTS + 1)) + "]}"
+    async with roomy:
+        answer = await roomy.post("/things/a/sent", content=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [{"field": "body", "message": f"has {MOST_FAULTS + 1} faults, too many to name"}]
+
+
+async def test_of_many_faults_the_first_are_named_by_short_names(roomy: httpx2.AsyncClient) -> None:
+    async with roomy:
+        answer = await roomy.post("/things/a/sent", content='{"inside":[' + ",".join("0" * 1000) + "]}")
+        long = await roomy.post("/things/a/sent", content='{"' + "n" * 1000 + '":0}')
+    assert [error["field"] for error in answer.json()["errors"]] == [f"body.inside.{n}" for n in range(MAX_FIELDS)]
+    assert "n" * (MAX_PART + 1) not in long.text

@@ -189,6 +189,8 @@ async def test_a_holder_does_not_approve_what_those_who_left_did_not_agree_to(ne
     with (
         patch.object(heritage, "succession_findings", lambda *documents: []),
         patch("gput.succession.succession_findings", lambda *documents: []),
+        patch("gput.succession.barred", lambda old: []),
+        patch("orchestrator.sessions.succession.barred", lambda old: []),
     ):
         async with new_world() as world:
             after = await world.succeed(await world.ended(continuation="refused"))
