@@ -116,7 +116,7 @@ def _end(checks: list[Check], receipt: Receipt, statement: DeviceStatement, mani
     """That the visit ended as visits do, and was accepted only if the manifest's rule accepts it."""
     for name, (value, got) in expected_of_end(statement, receipt.outcome, holder, manifest).items():
         checks.append(_agrees(f"statement: {name}", value, got))
-    for name, (value, got) in expected_of_verdict(receipt, manifest).items():
+    for name, (value, got) in expected_of_verdict(receipt, statement, manifest).items():
         checks.append(_agrees(f"receipt: {name}", value, got))
 
 

@@ -117,7 +117,7 @@ def _compare(known: Known, receipt: Receipt, statement: DeviceStatement, signer:
         **expected_of_stop(receipt, book.manifest),
         **expected_of_mixture(receipt, statement, book.manifest),
         **expected_of_end(statement, receipt.outcome, receipt.holder, book.manifest),
-        **expected_of_verdict(receipt, book.manifest),
+        **expected_of_verdict(receipt, statement, book.manifest),
     }
     for name, values in expected.items():
         if values.count(values[0]) != len(values):

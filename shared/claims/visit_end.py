@@ -18,10 +18,21 @@ def rose_too_far(manifest: Manifest, before: float | None, after: float | None) 
     return limit is not None and before is not None and after is not None and not after - before <= limit
 
 
-def expected_of_verdict(receipt: Receipt, manifest: Manifest) -> dict[str, tuple[Any, Any]]:
-    """As `expected_of_end`, of the losses that the receipt states: what raised them too far was not accepted."""
+def expected_of_verdict(receipt: Receipt, said: DeviceStatement, manifest: Manifest) -> dict[str, tuple[Any, Any]]:
+    """As `expected_of_end`, of the losses that the receipt states: what raised them too far was not accepted, and none was told that the
+    manifest keeps in the GPU."""
     rose = rose_too_far(manifest, receipt.validation_before, receipt.validation_after)
-    return {"held-out loss of an accepted visit": (False, receipt.outcome == "closed" and rose)}
+    return {
+        "held-out loss of an accepted visit": (False, receipt.outcome == "closed" and rose),
+        "losses told under the privacy floor": (False, receipt.losses_released and _withheld(said, manifest)),
+    }
+
+
+def _withheld(said: DeviceStatement, manifest: Manifest) -> bool:
+    """Whether no step can have had as many different records as losses are told of. How many it had only the GPU knows."""
+    batch = manifest.training.batch_size
+    most = batch if said.mixed is not None else min(batch, said.dataset_records)
+    return manifest.privacy is not None or most < manifest.privacy_floor
 
 
 def expected_of_end(said: DeviceStatement, outcome: str, holder: str, manifest: Manifest) -> dict[str, tuple[Any, Any]]:

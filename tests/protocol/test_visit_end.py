@@ -9,6 +9,7 @@ import pytest
 from shared.canonical import blake3_256
 from shared.canonical.zeros import zeros_digest
 from shared.claims.manifest import Validation
+from shared.claims.privacy import Privacy
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
 from shared.claims.visit_end import expected_of_end, expected_of_verdict, rose_too_far
 from tests.orchestrator.orchestrator_samples import manifest
@@ -87,9 +88,31 @@ def test_what_raised_the_held_out_loss_too_far_was_not_accepted(
     assert rose_too_far(LIMITED, before, after) is rose
     assert not rose_too_far(RULES.model_copy(update={"validation": None}), before, after)
     for outcome in ("closed", "rejected"):
-        receipt = Receipt.model_construct(outcome=outcome, validation_before=before, validation_after=after)
-        expected, got = expected_of_verdict(receipt, LIMITED)["held-out loss of an accepted visit"]
+        receipt = Receipt.model_construct(
+            outcome=outcome, validation_before=before, validation_after=after, losses_released=False
+        )
+        expected, got = expected_of_verdict(receipt, DeviceStatement.model_construct(), LIMITED)[
+            "held-out loss of an accepted visit"
+        ]
         assert (expected != got) is (rose and outcome == "closed")
+
+
+@pytest.mark.parametrize(("floor", "records", "mixed", "told"), [
+    (1, 1, None, True), (4, 100, None, True), (5, 100, None, False), (4, 3, None, False), (4, 3, Mixed.model_construct(), True),
+])  # fmt: skip
+def test_no_receipt_tells_losses_that_its_manifest_keeps(
+    floor: int, records: int, mixed: Mixed | None, told: bool
+) -> None:
+    """Of a batch of 4."""
+    training = RULES.training.model_copy(update={"batch_size": 4})
+    rules = RULES.model_copy(update={"privacy_floor": floor, "training": training})
+    said = DeviceStatement.model_construct(dataset_records=records, mixed=mixed)
+    private = rules.model_copy(update={"privacy": Privacy(noise_multiplier=1.0, max_grad_norm=1.0, delta=1e-5)})
+    for released in (False, True):
+        receipt = Receipt.model_construct(outcome="closed", losses_released=released, validation_before=None)
+        for agreed, holds in ((rules, told or not released), (private, not released)):
+            expected, got = expected_of_verdict(receipt, said, agreed)["losses told under the privacy floor"]
+            assert (expected == got) is holds
 
 
 @pytest.mark.parametrize("length", [0, 1, (1 << 20) - 1, 1 << 20, (3 << 20) + 5])

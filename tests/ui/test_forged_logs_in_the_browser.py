@@ -28,8 +28,9 @@ Make = Callable[[Forger], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
-    """A session of two rounds that releases its last model."""
-    folder, changes = tmp_path_factory.mktemp("forged"), {"rounds": 2, "validation": RULE.model_dump()}
+    """A session of two rounds that releases its last model, and no loss."""
+    changes = {"rounds": 2, "validation": RULE.model_dump(), "privacy_floor": 1000}
+    folder = tmp_path_factory.mktemp("forged")
     with ThreadPoolExecutor(1) as beside:  # what drives the browser has an event loop in this thread
         return beside.submit(Forger, folder, **changes).result()
 
@@ -76,6 +77,7 @@ HONEST: dict[str, Make] = {
     ),
 }
 FORGED: dict[str, tuple[Make, str]] = {
+    "losses told under the floor": (_log(Visited(1, told={"losses_released": True})), "privacy floor"),
     "a stop twice": (_log(ONE, ONE, TWO), "no stop, visit or epoch has two receipts"),
     "a receipt twice, behind a restore": (_log(ONE, TWO, _restored(1), Again(1)), "visit v_"),
     "another holder's stop": (_log(ONE, Visited(2, A)), "another holder's stop"),

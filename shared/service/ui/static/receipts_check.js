@@ -63,11 +63,12 @@ export function checkQuorum({ quorum, roster }, approved) {
 export function checkEnd(receipt, statement, rules) {
   const entry = rules.roster.find((one) => one.holder === receipt.get("holder"));
   const batch = rules.training.batch_size;
-  const planned = statement.get("mixed")?.get("records") ?? (entry.steps_per_visit ?? rules.steps_per_visit) * batch;
+  const own = (entry.steps_per_visit ?? rules.steps_per_visit) * batch;
+  const planned = statement.get("mixed")?.get("records") ?? own;
   const taken = statement.get("steps") * batch;
   const rejected = receipt.get("outcome") === "rejected";
   require("scrub", statement.get("scrubbed_bytes") === rules.buffer_bytes, "not the whole buffer was scrubbed");
-  require("records", statement.get("records") === (entry.steps_per_visit ?? rules.steps_per_visit) * batch, "other records than planned for this stop");
+  require("records", statement.get("records") === own, "other records than planned for this stop");
   require("steps", rejected ? taken >= 0 && taken <= planned : taken === planned, "other steps than planned");
   if (!rejected) return;
   const added = statement.get("accumulated");
@@ -83,8 +84,11 @@ export function checkStop(receipt, { rounds, roster, visit_order: order }) {
   require("stop", order !== "roster" || roster[(index - 1) % roster.length].holder === receipt.get("holder"), "another holder's stop");
 }
 
-/** What raised the held-out loss too far was not accepted. Throws CheckFailed. */
-export function checkVerdict(receipt, rules) {
+/** What raised the held-out loss too far was not accepted, and no loss told that stays in the GPU. Throws CheckFailed. */
+export function checkVerdict(receipt, statement, rules) {
+  const batch = rules.training.batch_size;
+  const most = statement.get("mixed") ? batch : Math.min(batch, statement.get("dataset_records"));
+  require("losses", !receipt.get("losses_released") || (!rules.privacy && most >= rules.privacy_floor), "told under the privacy floor");
   const limit = rules.validation?.max_loss_increase ?? null;
   const [before, after] = [receipt.get("validation_before") ?? null, receipt.get("validation_after") ?? null];
   require("outcome", ["closed", "rejected"].includes(receipt.get("outcome")), "neither closed nor rejected");
@@ -105,7 +109,7 @@ function compare(receipt, statement, signer, known) {
   require("fence", receipt.get("fence_epoch") > receipt.get("epoch"), "the fence is not after the visit");
   require("scrub", statement.get("scrubbed_bytes") >= statement.get("length"), "fewer bytes scrubbed than were written");
   checkStop(receipt, known.manifest.says);
-  checkVerdict(receipt, known.manifest.says);
+  checkVerdict(receipt, statement, known.manifest.says);
   checkEnd(receipt, statement, known.manifest.says);
 }
 
