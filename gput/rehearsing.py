@@ -17,7 +17,6 @@ from shared.claims.layout import plan_memory, region_lengths
 from shared.claims.manifest import EvidencePolicy, Manifest
 from shared.claims.program import ProgramManifest
 from shared.claims.visit import CursorRange
-from shared.protocol.record_order import different
 from shared.protocol.travel import buffers
 
 MOST_BYTES = 64 << 20
@@ -178,6 +177,10 @@ def _too_few(manifest: Manifest, holder: str, records: int | None) -> Iterator[R
 
 def _fewest(manifest: Manifest, holder: str, records: int) -> int:
     """Different records of a visit with fewer of them than the privacy floor, if there is one; else enough for it."""
+    from shared.protocol.record_order import (
+        different,
+    )  # with numpy, which the shape of this module's answers is told without
+
     visit, found = manifest.steps_for(holder) * manifest.training.batch_size, manifest.privacy_floor
     for start in range(
         manifest.records_behind(holder), manifest.records_behind(holder) + manifest.rounds * visit, visit
