@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -29,6 +30,9 @@ settings.load_profile("unhurried")
 # Workers share the cores, and a thread of PyTorch's that spins there was measured to slow its own training by 17 (docs/adr/0006). Read when
 # PyTorch is imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# A script's background job has SIGINT ignored, and so has all that it starts; tests press Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 DATABASE = "under_test"
 TOGETHER = ("tests/processes/", "tests/conformance/")
 """Folders whose tests share what is dear to set up; elsewhere a file is what a worker takes."""
