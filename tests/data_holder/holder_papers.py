@@ -69,7 +69,7 @@ def signed_receipt(document: OfferDocument, report: VisitReport, signer: PartyKe
         "session": SESSION, "visit": grant.visit, "index": document.index, "round": document.round, "attempt": 1,
         "holder": NAME, "manifest": document.manifest, "dataset_root": grant.dataset_root,
         "epoch": grant.epoch, "fence_epoch": grant.epoch + 1,
-        "outcome": "closed", "losses_released": True,
+        "outcome": "closed", "losses_released": False,
         "timers": VisitTimers(grab_gpu=0, import_key=0, buffer_read=0, gpu_write=0, export_key=0),
         "statement": sign1(statement, key, kid=sha256(key.public)),
     }  # fmt: skip

@@ -129,7 +129,9 @@ def test_a_visit_was_accepted_by_the_manifests_rule(outcome: str, after: float |
         model_before="11" * 32, model_after="11" * 32, steps=steps, records=steps * agreed.training.batch_size,
         scrubbed_bytes=agreed.buffer_bytes, scrub_digest=zeros_digest(agreed.buffer_bytes).hex(),
     )  # fmt: skip
-    receipt = Receipt.model_construct(outcome=outcome, holder=holder, validation_before=1.0, validation_after=after)
+    receipt = Receipt.model_construct(
+        outcome=outcome, holder=holder, validation_before=1.0, validation_after=after, losses_released=False
+    )
     checks: list[Check] = []
     _end(checks, receipt, said, agreed, holder)
     failed = [check.check for check in checks if not check.ok]

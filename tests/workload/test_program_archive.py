@@ -140,7 +140,7 @@ FAULTS: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "operators understated": (_set("manifest.operators", []), "list of operators"),
     "unknown manifest field": (_set("manifest.entry_point", "os:system"), "Extra inputs"),
-    "manifest of another format": (_set("manifest.format", "gput-program/2"), "'format'"),
+    "manifest of another format": (_set("manifest.format", "gput-program/2"), "format: Input should be"),
     "infinite dimension": (_set("manifest.parameters.0.shape", [2**40]), "shape"),
     "integer parameter": (_set("manifest.parameters.0.dtype", "int64"), "only floats"),
     "path as tensor name": (_set("manifest.parameters.0.name", "../../etc/passwd"), "name"),
