@@ -159,7 +159,10 @@ CHAIN = """async cases => {
 
 
 def trained(before: str, after: str, first: int | None = None, number: int = 1) -> list[Any]:
-    """A visit of one step, as receipt and statement; models are as many steps old as their letter says. `first`: its place in a mixture of that round."""
+    """A visit of one step, as receipt and statement; models are as many steps old as their letter says.
+
+    `first`: its place in a mixture of that round.
+    """
     mixed = {} if first is None else {"mixed": {"round": number, "seed": 7, "visits": 2, "records": 8, "first": first}}
     outcome = "rejected" if before == after else "closed"
     step = {"first_step": "abcde".index(before), "steps": 1}
