@@ -14,8 +14,9 @@ async def run(stage: Stage) -> Result:
     await stage.start()
     view = await stage.ended()
     failure = view["failure"] or {}
-    # The stop that comes next is planned along with the end of the one before, and granted behind the scrub alone.
-    visits = [visit for visit in await stage.visits() if visit["phase"] != "PLANNED"]
+    # The stop that comes next is planned along with the end of the one before, and granted behind the scrub alone. Its phase does not say
+    # so any more: what the failed session left open was recalled.
+    visits = [visit for visit in await stage.visits() if "granted" in await stage.facts(visit["id"])]
     buffers = (
         2 if stage.plan.mode is TravelMode.DIRECT else 1
     )  # `direct` loads ahead into a second one, never used before
