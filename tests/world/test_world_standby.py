@@ -96,7 +96,7 @@ async def test_the_database_is_away_for_longer_than_a_lease(new_pair: NewPair, r
         await world[SECOND].stop()
         with world.database_away():
             world.ice.skip(31.0)  # seconds of its own timer: more than the lease
-            await world.says(FIRST, "deposed: the lease could not be renewed")
+            await world.says(FIRST, "this orchestrator does not lead")
             acts = len(world.wire.transcript)
             refused = await world.ask(FIRST, "/v1/sessions")
             assert (refused.status_code, refused.json()["code"]) == (503, "not-leader")
