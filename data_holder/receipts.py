@@ -15,8 +15,9 @@ from pydantic import BaseModel, ValidationError
 from data_holder.protocol.state import ChannelRecord, SessionState
 from data_holder.requests import VerifiedManifest
 from data_holder.tables.rows import Row
-from shared.canonical import cbor_in_any_form, cbor_value, sha256
+from shared.canonical import cbor_in_any_form, sha256
 from shared.claims.accountant import spent
+from shared.claims.exact import claim_of
 from shared.claims.manifest import Manifest
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit_end import expected_of_end, expected_of_verdict
@@ -213,18 +214,11 @@ def _agrees(check: str, expected: object, got: object) -> Check:
 
 def _parse(kind: type[C], payload: bytes) -> C:
     try:
-        return kind.model_validate(_map(payload))
+        return claim_of(kind, payload)
     except ValidationError as error:
         raise VerificationFailed(
             f"{kind.__name__}: {error.error_count()} fields are not as the profile says", code="receipt-malformed"
         ) from None
-
-
-def _map(payload: bytes) -> dict[str, Any]:
-    value = cbor_value(payload)
-    if not isinstance(value, dict):
-        raise VerificationFailed("a receipt's payload is a CBOR map", code="receipt-malformed")
-    return value
 
 
 def _unverified_payload(cose: bytes) -> bytes:

@@ -13,7 +13,8 @@ from gput.receipt_known import Known, Signer
 from gput.receipt_mixtures import Place, expected_of_mixture
 from gput.receipt_privacy import check_privacy
 from gput.receipt_stops import expected_of_stop
-from shared.canonical import cbor_value, json_value
+from shared.canonical import json_value
+from shared.claims.exact import claim_of
 from shared.claims.receipt import DeviceStatement, Receipt
 from shared.claims.visit_end import expected_of_end, expected_of_verdict
 from shared.crypto.cose import parse1, verify1
@@ -90,9 +91,9 @@ def _receipt(known: Known, leaf: bytes) -> HeldReceipt:
     # Not only the key of the visit's own channel counts: an orchestrator that restarts after the training closes the visit in
     # its next life.
     payload = message.verified(known.keys.named_by(message.kid))
-    receipt = Receipt.model_validate(cbor_value(payload))
+    receipt = claim_of(Receipt, payload)
     signer = known.keys.introduced_by(receipt.orchestrator_runtime_data)
-    said = DeviceStatement.model_validate(cbor_value(verify1(receipt.statement, signer.statement_key)))
+    said = claim_of(DeviceStatement, verify1(receipt.statement, signer.statement_key))
     _compare(known, receipt, said, signer)
     return HeldReceipt.of(receipt, said)
 

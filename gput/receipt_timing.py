@@ -16,7 +16,7 @@ from gput.approvals import signed_for
 from gput.receipt_folder import APPROVALS, LEAVES, parse_line, read_lines, read_session
 from gput.receipt_keys import believed_keys
 from gput.receipts import verify
-from shared.canonical import cbor_value
+from shared.claims.exact import claim_of
 from shared.claims.receipt import Receipt
 from shared.crypto.cose import Sign1, Verifier, parse1
 from shared.protocol.log_events import is_receipt
@@ -59,7 +59,7 @@ def _signed(folder: Path) -> list[tuple[Sign1, Verifier]]:
         if is_receipt(leaf):
             outer = parse1(leaf)
             key = keys.named_by(outer.kid)
-            receipt = Receipt.model_validate(cbor_value(outer.verified(key)))
+            receipt = claim_of(Receipt, outer.verified(key))
             inner = parse1(receipt.statement)
             found += [(outer, key), (inner, keys.introduced_by(receipt.orchestrator_runtime_data).statement_key)]
     return found

@@ -13,7 +13,7 @@ from gput.receipt_keys import named
 from gput.receipt_known import Keyring, SignedFor
 from gput.receipt_leaves import HeldReceipt
 from gput.receipt_past import gone_back
-from shared.canonical import cbor_value
+from shared.claims.exact import claim_of
 from shared.claims.receipt import TourStatement
 from shared.claims.visit_end import expected_of_tour, rose_too_far
 from shared.crypto.cose import raw_verifier, verify1
@@ -59,7 +59,7 @@ def _check_end(said: TourStatement, details: Mapping[str, Any], book: SignedFor)
 def _believed(cose: bytes, keys: Keyring) -> TourStatement:
     for signer in {raw_verifier(s.statement_key): s for s in keys.signers.values()}.values():
         try:
-            said = TourStatement.model_validate(cbor_value(verify1(cose, signer.statement_key)))
+            said = claim_of(TourStatement, verify1(cose, signer.statement_key))
         except VerificationFailed:
             continue
         if (said.device, said.backend) == (signer.device, signer.backend):

@@ -12,8 +12,8 @@ from orchestrator.sessions.remembered import ModelState
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.visits.run import Run
 from orchestrator.visits.statements import stated
-from shared.canonical import cbor_value
 from shared.claims.accountant import spent
+from shared.claims.exact import claim_of
 from shared.claims.layout import require_named
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt, TourStatement
 from shared.claims.visit import VisitTimers
@@ -42,7 +42,7 @@ def check_statement(
     """
     payload = stated(run, statement)
     try:
-        claims = DeviceStatement.model_validate(cbor_value(payload))
+        claims = claim_of(DeviceStatement, payload)
     except ValidationError:
         raise VerificationFailed("The device statement is malformed", code="statement-malformed") from None
     visit, state = visit or run.visit, run.state
@@ -82,7 +82,7 @@ def check_tour_statement(run: Run, statement: bytes | None, claims: TourStatemen
         raise VerificationFailed("The GPU signed nothing of the tour's end", code="no-statement-key")
     payload = stated(run, statement)
     try:
-        said = TourStatement.model_validate(cbor_value(payload))
+        said = claim_of(TourStatement, payload)
     except ValidationError:
         raise VerificationFailed("The device statement is malformed", code="statement-malformed") from None
     if said.model_copy(update={"life": claims.life}) != claims:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from shared.canonical import cbor_value
+from shared.claims.exact import claim_of
 from shared.claims.share import ShareStatement
 from shared.claims.visit import Grant
 from shared.crypto.cose import Verifier, verify1
@@ -25,7 +25,7 @@ def verify_gpu_share(
 def share_of(payload: bytes, *, device: str, session: str, life: int, epoch: int, holder: str) -> ShareStatement:
     """As `verify_gpu_share`, of what was verified to be signed by the device's statement key. Raises: VerificationFailed."""
     try:
-        claims = ShareStatement.model_validate(cbor_value(payload))
+        claims = claim_of(ShareStatement, payload)
     except (ValidationError, BadRequest):
         raise VerificationFailed("the GPU's statement of its share is malformed", code="share-malformed") from None
     expected = {"device": device, "session": session, "life": life, "epoch": epoch, "holder": holder}

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from shared.canonical import cbor_bytes, cbor_value
+from shared.canonical import cbor_bytes
+from shared.claims.exact import claim_of, claims_of
 from shared.claims.shape import first_fault
 from shared.errors import BadRequest
 
@@ -26,7 +27,7 @@ def encode_all(models: list[Any]) -> bytes:
 def decode(kind: type[M], data: bytes) -> M:
     """Strict model from CBOR. Raises: BadRequest."""
     try:
-        return kind.model_validate(cbor_value(data), by_alias=True)
+        return claim_of(kind, data)
     except ValidationError as error:
         raise BadRequest(_first(kind.__name__, error)) from None
 
@@ -34,7 +35,7 @@ def decode(kind: type[M], data: bytes) -> M:
 def decode_all(adapter: TypeAdapter[list[Any]], data: bytes) -> list[Any]:
     """Strict batch from CBOR. Raises: BadRequest."""
     try:
-        return adapter.validate_python(cbor_value(data), by_alias=True)
+        return claims_of(adapter, data)
     except ValidationError as error:
         raise BadRequest(_first("batch", error)) from None
 

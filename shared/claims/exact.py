@@ -1,0 +1,63 @@
+"""Claims read from CBOR at their word: no text is taken for a number, no byte string for a text. Knows no message and no key.
+
+JSON has one kind of number and no byte strings, so there pydantic converts. CBOR has all of them, and a reader that converts would take
+for the same document what another implementation of the formats refuses (docs/formats.md): verifiers must not differ.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+
+from shared.canonical import cbor_value
+
+M = TypeVar("M", bound=BaseModel)
+Path = tuple[int | str, ...]
+
+
+def claim_of(kind: type[M], data: bytes) -> M:
+    """`data`, deterministic CBOR of one map, as a model. Raises: BadRequest, not such CBOR; ValidationError, not such a model."""
+    value = cbor_value(data)
+    found = kind.model_validate(value, by_alias=True)
+    _refuse_other_types(kind.__name__, found.model_dump(by_alias=True, exclude_unset=True), value)
+    return found
+
+
+def claims_of(adapter: TypeAdapter[list[Any]], data: bytes) -> list[Any]:
+    """`data`, deterministic CBOR of one array, as models. Raises: as `claim_of`."""
+    value = cbor_value(data)
+    found = adapter.validate_python(value, by_alias=True)
+    _refuse_other_types("batch", adapter.dump_python(found, by_alias=True, exclude_unset=True), value)
+    return found
+
+
+def _refuse_other_types(what: str, read: Any, sent: Any) -> None:
+    place = _first_other(read, sent, ())
+    if place is not None:
+        fault = PydanticCustomError("other_type", "is written as a value of another type than the format's")
+        raise ValidationError.from_exception_data(what, [{"type": fault, "loc": place, "input": None}])
+
+
+def _first_other(read: Any, sent: Any, place: Path) -> Path | None:
+    """Where what was read is not what was sent, type for type; None where it is the same."""
+    if isinstance(sent, dict):
+        if not isinstance(read, dict):
+            return place
+        # A claim that grew leaves out what is empty of its later fields, and reads it if another writes it.
+        inside = ((name, read.get(name, value and _NOTHING), value) for name, value in sent.items())
+    elif isinstance(sent, list):
+        if not isinstance(read, list | tuple) or len(read) != len(sent):
+            return place
+        inside = ((index, one, value) for index, (one, value) in enumerate(zip(read, sent, strict=True)))
+    else:
+        plain = read.value if isinstance(read, Enum) else read
+        return None if type(plain) is type(sent) and plain == sent else place
+    return next(
+        (found for name, one, value in inside if (found := _first_other(one, value, (*place, name))) is not None), None
+    )
+
+
+_NOTHING = object()
