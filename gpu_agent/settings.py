@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared.errors import ConfigurationError
+from shared.names import ORCHESTRATOR_PORT, PORT_PATTERN
 from shared.quota import free_memory
 from shared.service.settings import ServiceSettings
 
@@ -67,9 +69,18 @@ class AgentSettings(ServiceSettings):
         None, description="emulated: only: folder where the platform on this machine keeps its MUXes' select registers, one file a GPU; "
         "unset: the platform switches over HTTP.",
     )  # fmt: skip
-    ports: list[str] = Field(
-        default_factory=list, description="MUX ports that exist; empty: `orchestrator` and any `holder-…`."
+    ports: list[Annotated[str, Field(pattern=PORT_PATTERN)]] = Field(
+        default_factory=list,
+        description="MUX ports that exist, `orchestrator` among them; empty: `orchestrator` and any `holder-…`.",
     )
+
+    @field_validator("ports")
+    @classmethod
+    def _with_the_orchestrators(cls, ports: list[str]) -> list[str]:
+        # Without its port no session begins, and every service would say that the GPU is away.
+        if ports and ORCHESTRATOR_PORT not in ports:
+            raise ValueError(f"must name the port {ORCHESTRATOR_PORT}, or be empty")
+        return ports
 
     def emulated(self) -> tuple[Path, Path]:
         """Device folder and platform key, which an emulated GPU needs. Raises: ConfigurationError."""

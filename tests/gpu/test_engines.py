@@ -111,3 +111,18 @@ def test_addresses_on_a_device_are_drawn_from_the_entropy() -> None:
     finally:
         compute.close()
         hbm.close()
+
+
+@pytest.mark.parametrize(
+    "ports", [["orchestrator", "holder_north"], ["orchestrator", "holder-"], ["holder-north"], ["orchestrator", ""]]
+)
+def test_ports_that_nobody_could_ask_for_or_begin_at_are_refused(tmp_path: Path, ports: list[str]) -> None:
+    """The port of a misspelt name would be there and be nobody's; without the orchestrator's no session could begin."""
+    with pytest.raises(ValidationError) as refused:
+        settings(tmp_path, ports=ports)
+    assert refused.value.errors()[0]["loc"][0] == "ports"
+
+
+@pytest.mark.parametrize("ports", [[], ["orchestrator"], ["holder-north", "orchestrator"]])
+def test_ports_that_can_be_used_are_taken(tmp_path: Path, ports: list[str]) -> None:
+    assert settings(tmp_path, ports=ports).ports == ports
