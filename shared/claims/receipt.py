@@ -14,6 +14,8 @@ from shared.claims.visit import SessionId, VisitId, VisitTimers
 from shared.names import TravelMode
 
 StatementBytes = Annotated[bytes, Field(max_length=16384)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+"""What every reader can hold exactly, a browser's numbers and a table's columns too: who signs another one is not believed."""
 
 
 class Accumulated(Claim):
@@ -46,12 +48,12 @@ class TourStatement(Claim):
     profile: Literal["gput/tour/1"] = "gput/tour/1"
     device: str
     backend: Literal["EMULATED", "HARDWARE"]
-    boot_counter: int
-    life: int
+    boot_counter: Count
+    life: Count
     session: SessionId
     program: HexSha384
-    round: int
-    batches: int
+    round: Count
+    batches: Count
     stepped: bool
     model_before: HexSha256
     model_after: HexSha256
@@ -72,24 +74,24 @@ class DeviceStatement(Grown):
     profile: Literal["gput/statement/1"] = "gput/statement/1"
     device: str
     backend: Literal["EMULATED", "HARDWARE"]
-    boot_counter: int
-    life: int
+    boot_counter: Count
+    life: Count
     session: SessionId
     visit: VisitId
-    epoch: int
+    epoch: Count
     holder: PartyName
     travel_mode: TravelMode = TravelMode.SCOPED
-    records: int
-    length: int
+    records: Count
+    length: Count
     commitment: HexSha256
     dataset_root: HexSha256
-    dataset_records: int
+    dataset_records: Count
     program: HexSha384
     model_before: HexSha256
     model_after: HexSha256
-    first_step: int
-    steps: int
-    scrubbed_bytes: int
+    first_step: Count
+    steps: Count
+    scrubbed_bytes: Count
     scrub_digest: HexSha256
     privacy: Privacy | None = None
     accumulated: Accumulated | None = None
@@ -106,14 +108,14 @@ class Receipt(Grown):
     profile: Literal["gput/receipt/1"] = "gput/receipt/1"
     session: SessionId
     visit: VisitId
-    index: int
-    round: int
-    attempt: int
+    index: Count
+    round: Count
+    attempt: Count
     holder: PartyName
     manifest: HexSha256
     dataset_root: HexSha256
-    epoch: int
-    fence_epoch: int
+    epoch: Count
+    fence_epoch: Count
     outcome: Literal["closed", "rejected"]
     gpu_evidence: HexSha256
     holder_runtime_data: HexSha256
@@ -123,5 +125,5 @@ class Receipt(Grown):
     validation_after: float | None = None
     timers: VisitTimers
     statement: StatementBytes
-    closed_at: int
+    closed_at: Count
     privacy_spent: PrivacySpent | None = None

@@ -7,6 +7,7 @@ from typing import Literal
 from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
+from shared.claims.receipt import Count
 from shared.claims.visit import SessionId
 
 
@@ -16,9 +17,9 @@ class ShareStatement(Claim):
 
     profile: Literal["gput/share/1"] = "gput/share/1"
     device: str
-    boot_counter: int
-    life: int
+    boot_counter: Count
+    life: Count
     session: SessionId
-    epoch: int
+    epoch: Count
     holder: PartyName
     share: HexSha256

@@ -60,3 +60,17 @@ async def test_a_kept_receipt_gives_way_to_no_leaf_that_is_not_proven(running: R
         await book.receive(SESSION, second, 0)
     assert caught.value.code == "receipt-changed"
     assert [one["index"] for one in (await running.get("/v1/receipts"))["items"]] == [0]
+
+
+@pytest.mark.parametrize("changes", [{"epoch": 2**63}, {"closed_at": 2**53}, {"closed_at": -1}, {"length": 2**64 - 1}])
+async def test_a_number_that_no_table_and_no_page_can_hold_is_no_receipts(
+    running: Running, changes: dict[str, int]
+) -> None:
+    await running.approved_with_channel()
+    document = await visit(running, epoch=1, visit=f"v_{1:016}", round=1)
+    await running.until(partial(reported, running, 1))
+    cose = running.orchestrator.make_receipt(document, running.orchestrator.reports[-1], **changes)
+    with pytest.raises(VerificationFailed) as caught:
+        await running.holder.runner._receipts.receive(SESSION, cose, 0)
+    assert caught.value.code == "receipt-malformed"
+    assert (await running.get("/v1/receipts"))["items"] == []

@@ -60,6 +60,6 @@ async def test_of_a_visit_that_was_not_provisioned_no_receipt_is_believed(runnin
     assert running.attempt_phase(1) == "VERIFIED"
     running.gpu.unbound, running.gpu.refuse_with = 0, "copy-refused"
     await running.until(lambda: running.attempt_phase(1) is None)
-    given_up = await told_of(running, document, report, closed_at=under_way["closed_at"] + 1)
+    given_up = await told_of(running, document, report, closed_at=int(under_way["closed_at"]) + 1)
     for shown in (under_way, given_up):
         assert "own visit" in [check["check"] for check in shown["checks"] if not check["ok"]]
