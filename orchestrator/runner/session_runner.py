@@ -123,7 +123,12 @@ class SessionRunner:
                 if self.wishes.stop:
                     return
                 self._drop_life()  # this may take long, and nobody is to open a channel to it
-                _log.warning("session cannot be read", session=self.book.state.id, code=away.code, detail=away.detail)
+                if (
+                    away.code != error.code
+                ):  # asked every few seconds, by each session, for as long as the database is away
+                    _log.warning(
+                        "session cannot be read", session=self.book.state.id, code=away.code, detail=away.detail
+                    )
                 error, seconds, tried = away, AWAY_S, True
             else:
                 self.wishes.recall(self.book.state)

@@ -44,6 +44,7 @@ class Supervisor:
         self.awaited = Awaited(house, self._runners, self._leases, self.recoveries)
         self._stopping = False
         self._settling: asyncio.Task[None] | None = None
+        self._unread: str | None = None  # why the sessions could not be looked for, if they could not
 
     async def start(self) -> None:
         """Take up every session that was running or ready, oldest first; running ones have the older right to their GPU."""
@@ -127,8 +128,11 @@ class Supervisor:
         try:
             await self._read_again()
             await self._launch_all()
+            self._unread = None
         except Unavailable as error:
-            _log.warning("sessions cannot be looked for", code=error.code, detail=error.detail)
+            if error.code != self._unread:  # asked every few seconds, for as long as the database is away
+                _log.warning("sessions cannot be looked for", code=error.code, detail=error.detail)
+            self._unread = error.code
             self._house.catalogue.doubts.notify()
 
     async def _read_again(self) -> None:

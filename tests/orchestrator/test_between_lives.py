@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import CapturingLogger
 
 from orchestrator.holders.inbox import Inboxes
+from orchestrator.runner import session_runner
 from orchestrator.runner.pausing import pause_over
 from orchestrator.runner.session_runner import AWAY_S, SessionRunner
 from orchestrator.runner.wishes import Wishes
@@ -99,6 +101,19 @@ async def test_a_database_that_cannot_be_read_for_a_while_costs_no_confirmed_hea
     assert await waiting.over() == pytest.approx(WAIT_S + 2 * AWAY_S)
     assert (waiting.reads, waiting.runner.trouble.code) == (3, "database-unreachable")
     assert waiting.runner.heads is heads
+
+
+async def test_a_database_that_is_away_for_long_fills_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked every few seconds, by every session: what changed is said, once."""
+    gone, other = Unavailable("away", code="database-unreachable"), Unavailable("full", code="disk-full")
+    logged = CapturingLogger()
+    monkeypatch.setattr(session_runner, "_log", logged)
+    await Waiting(read=[gone, gone, gone, other, other, gone]).over()
+    assert [line["code"] for _, _, line in logged.calls] == [
+        "database-unreachable",
+        "disk-full",
+        "database-unreachable",
+    ]
 
 
 async def test_a_stop_does_not_wait_for_the_database() -> None:
