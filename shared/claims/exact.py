@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from shared.canonical import cbor_value
+from shared.canonical import cbor_bytes, cbor_in_any_form, cbor_value
 
 M = TypeVar("M", bound=BaseModel)
 Path = tuple[int | str, ...]
@@ -20,18 +20,22 @@ Path = tuple[int | str, ...]
 
 def claim_of(kind: type[M], data: bytes) -> M:
     """`data`, deterministic CBOR of one map, as a model. Raises: BadRequest, not such CBOR; ValidationError, not such a model."""
-    value = cbor_value(data)
-    found = kind.model_validate(value, by_alias=True)
-    _refuse_other_types(kind.__name__, found.model_dump(by_alias=True, exclude_unset=True), value)
+    found = kind.model_validate(cbor_in_any_form(data), by_alias=True)
+    _refuse_another_form(kind.__name__, found.model_dump(by_alias=True, exclude_unset=True), data)
     return found
 
 
 def claims_of(adapter: TypeAdapter[list[Any]], data: bytes) -> list[Any]:
     """`data`, deterministic CBOR of one array, as models. Raises: as `claim_of`."""
-    value = cbor_value(data)
-    found = adapter.validate_python(value, by_alias=True)
-    _refuse_other_types("batch", adapter.dump_python(found, by_alias=True, exclude_unset=True), value)
+    found = adapter.validate_python(cbor_in_any_form(data), by_alias=True)
+    _refuse_another_form("batch", adapter.dump_python(found, by_alias=True, exclude_unset=True), data)
     return found
+
+
+def _refuse_another_form(what: str, read: Any, data: bytes) -> None:
+    """One comparison for what is nearly always so: what was read is written by the same bytes. Else it is found out what differs."""
+    if cbor_bytes(read) != data:
+        _refuse_other_types(what, read, cbor_value(data))
 
 
 def _refuse_other_types(what: str, read: Any, sent: Any) -> None:
