@@ -77,9 +77,9 @@ def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
         state.committed is not None and state.committed.optimiser is None
     ):  # the very state that was sealed: now it is named
         state.committed = replace(state.committed, optimiser=made.state.optimiser)
-    # A restore goes back to the older of the two at most.
-    state.trained = {index: model for index, model in state.trained.items() if index > state.checkpoints[0].position}
-    state.checks = needed(state.checks, checked_until(state.checkpoints[0].position, state.checkpoints[0].state))
+    oldest = going_back.farthest(state)
+    state.trained = {index: model for index, model in state.trained.items() if index > oldest.position}
+    state.checks = needed(state.checks, checked_until(oldest.position, oldest.state))
 
 
 def _noted(state: SessionState, made: Checkpoint | None) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.sessions.acceptance import REMEMBERED
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.stopping import Check
 from shared.claims.manifest import Validation
+from shared.claims.privacy import Privacy
+from shared.crypto.secret import Secret
 from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
@@ -31,13 +36,28 @@ def arrive(state: SessionState) -> str:
     return visit
 
 
-def keep(state: SessionState, *, size: float | None = None, loss: float | None = None) -> None:
+def keep(
+    state: SessionState, *, size: float | None = None, loss: float | None = None, model: str = MODEL["model"]
+) -> None:
     """A visit to the next stop that is closed: with an update of this size, and this held-out loss, if it was checked."""
     visit = arrive(state)
     apply(state, new_fact(TrainingFact.TRAINED, visit=visit, update_size=size))
     apply(state, new_fact(TrainingFact.VALIDATED, visit=visit, validation_before=3.0, validation_after=loss))
     apply(state, new_fact(TrainingFact.SCRUBBED, visit=visit))
-    apply(state, new_fact(TrainingFact.CLOSED, visit=visit, leaf=leaf(state), model={**MODEL, "step": state.position}))
+    apply(
+        state,
+        new_fact(
+            TrainingFact.CLOSED, visit=visit, leaf=leaf(state), model={**MODEL, "model": model, "step": state.position}
+        ),
+    )
+
+
+def skip(state: SessionState) -> None:
+    """The next stop is passed over: its holder does not come."""
+    visit = f"v_{state.visits_planned + 1}"
+    apply(state, planned(state, visit))
+    body = {"reason": "x", "blame": True, "again": False, "quarantine": False}
+    apply(state, new_fact(VisitFact.RECALLED, visit=visit, leaf=leaf(state), **body))
 
 
 def reject(state: SessionState, *, quarantine: bool = False, loss: float | None = None) -> None:
@@ -162,3 +182,57 @@ def test_who_broke_the_gpus_integrity_stays_away() -> None:
     apply(state, new_fact(VisitFact.QUARANTINED, visit="v_broken", leaf=leaf(state), **body))
     restored(state, "k_1")
     assert state.quarantined == ["h1"]
+
+
+def test_what_was_trained_before_a_damaged_checkpoint_is_not_trained_on_again(tmp_path: Path) -> None:
+    """k_5 was set aside, and a stop passed over on the way back: its followers would train from another model, with other noise. They were
+    let do so after the next checkpoint, and one more damaged file was the end of the session, for k_1 had been removed."""
+    state = running(manifest(quorum=2, privacy=Privacy(max_grad_norm=1.0, noise_multiplier=1.0, delta=1e-5)))
+    for stop in range(1, 7):
+        keep(state, model=f"{stop:064x}")
+        if stop in (1, 5):
+            sealed(state, f"k_{stop}")
+    restored(state, "k_1")
+    skip(state)
+    assert [stop for stop in range(3, 9) if state.spent_in_vain(stop)] == [3, 4, 5, 6]
+    sealed(state, "k_2")
+    assert [stop for stop in range(3, 9) if state.spent_in_vain(stop)] == [3, 4, 5, 6]
+    assert [made.name for made in state.checkpoints] == ["k_1", "k_2"]
+    for age, name in enumerate(("k_0.sealed", "k_1.sealed", "k_5.damaged", "k_2.sealed")):
+        (tmp_path / name).write_bytes(b"sealed")
+        os.utime(tmp_path / name, (1000 + age, 1000 + age))
+    Checkpoints(tmp_path, Secret(bytes(32))).prune(state.checkpoints, state.best)
+    assert {path.name for path in tmp_path.iterdir()} == {"k_1.sealed", "k_2.sealed", "k_5.damaged"}
+
+
+def test_a_check_behind_a_checkpoint_that_counts_is_kept_though_a_later_one_was_sealed_and_lost() -> None:
+    """Else going back to k_1 once more would know of a least loss that its model has not seen."""
+    state = running(manifest(validation=Validation(dataset="ab" * 32, records=4, patience=9)))
+    for name, losses in (("k_1", (2.0,)), ("k_4", (1.9, 1.8, 0.5)), ("k_2", (1.7,))):
+        for loss in losses:
+            keep(state, loss=loss)
+        sealed(state, name)
+        if name == "k_4":
+            restored(state, "k_1")
+    restored(state, "k_1")
+    assert state.checks == [Check(1, 2.0, followed=0)]
+    back_to_the_first(state)
+    assert state.checkpoints == []
+
+
+def test_a_journal_of_before_goes_on_that_went_back_to_a_checkpoint_which_was_found_again() -> None:
+    """Its folder was away for a while; until now the next wiped GPU was filled from it, though another had been sealed since."""
+    state = running(manifest(quorum=2))
+    keep(state, size=1.0)
+    keep(state, size=2.0)
+    sealed(state, "k_2")
+    found, before = state.checkpoints[-1], dict(state.updates)
+    back_to_the_first(state)
+    keep(state, size=3.0)
+    sealed(state, "k_1")
+    body = {"checkpoint": "k_2", "position": 2, "model": vars(found.state), "boot_counter": 7}
+    apply(state, new_fact(SessionFact.RESTORED, **body, leaf=leaf(state)))
+    assert (state.position, state.updates, state.committed) == (2, before, found.state)
+    keep(state, size=4.0)
+    sealed(state, "k_3")
+    assert [made.name for made in state.checkpoints] == ["k_1", "k_3"]

@@ -79,3 +79,22 @@ async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
         assert {path.stem for path in files[0].parent.glob("*.damaged")} == {path.stem for path in files[whole:]}
         [restored] = [event for event in await world.events(session) if "'restored'" in event]
         assert (files[0].stem in restored) is bool(whole), "the log says which one it was"
+
+
+async def test_what_was_gone_back_to_once_can_be_gone_back_to_again(new_world: NewWorld, recorded: Recording) -> None:
+    """The file after it was damaged, and then the one that was sealed in that one's place."""
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        session = await _sealed(world)
+        kept, damaged = _files(world, session)
+        _changed(damaged)
+        trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 2), world["agent"].kill)
+        await world["agent"].start()
+        await trap.done()
+        again, newest = _files(world, session)
+        assert again == kept
+        _changed(newest)
+        await world["agent"].start()
+        view = await world.completed(session)
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        restored = [event for event in await world.events(session) if "'restored'" in event]
+        assert [kept.stem in event for event in restored] == [True, True]
