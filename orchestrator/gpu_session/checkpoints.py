@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator.files import is_there, large_file, reading
-from orchestrator.gpu_session.bulk import BATCH_BYTES
+from orchestrator.gpu_session.bulk import BATCH_BYTES, BATCH_RECORDS
 from orchestrator.gpu_session.life import CommandRefused, GpuLife
 from orchestrator.gpu_session.placement import model_state
 from orchestrator.sessions.remembered import Checkpoint, ModelState
@@ -25,13 +25,15 @@ from shared.crypto.secret import Secret
 from shared.errors import BadRequest, VerificationFailed
 from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
+from shared.wire.gpu import MAX_BULK_RECORD, Restore
 from shared.wire.gpu import Checkpoint as CheckpointCommand
-from shared.wire.gpu import Restore
 from shared.wire.gpu_answers import CheckpointPart, Committed
 
 MAGIC = b"GPUT-CHECKPOINT-1\n"
 KEPT = 2
 MAX_HEADER = 1 << 20
+MOST = 2 * BATCH_BYTES
+"""Sealed bytes of a part at most: those of a batch, and far more than what sealing adds to them."""
 SET_ASIDE = ".damaged"
 _REFUSED = ("tag-mismatch", "checkpoint-misaligned", "checkpoint-mixed", "bulk-mismatch")
 """By which codes the GPU says that chunks are not those that it sealed, or not as they were."""
@@ -209,10 +211,17 @@ def _read_parts(path: Path, total: int) -> Iterator[tuple[int, int, list[bytes]]
                 raise _damaged(path)
             offset, covered, lengths = _header(file.read(length), path)
             fits = offset == at and 1 <= covered <= total - at
-            if not fits or not lengths or min(lengths) < 0 or sum(lengths) > size - file.tell():
+            if not fits or not _one_batch(lengths) or sum(lengths) > size - file.tell():
                 raise _damaged(path)
             yield offset, covered, [file.read(n) for n in lengths]
             at += covered
+
+
+def _one_batch(lengths: list[int]) -> bool:
+    """Whether chunks of these lengths are what one batch brings: what a damaged header says is neither read into memory nor sent."""
+    return (
+        1 <= len(lengths) <= BATCH_RECORDS and all(1 <= n <= MAX_BULK_RECORD for n in lengths) and sum(lengths) <= MOST
+    )
 
 
 def _header(data: bytes, path: Path) -> tuple[int, int, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,8 @@ DAMAGED = {
     "before its beginning": MAGIC + part(cbor_bytes([-1, 8, [3]]), b"abc"),
     "a chunk longer than the file": MAGIC + part(cbor_bytes([0, 8, [1 << 40]]), b"abc"),
     "a chunk of less than nothing": MAGIC + part(cbor_bytes([0, 8, [-1]]), b"abc"),
+    "a chunk of nothing": MAGIC + part(cbor_bytes([0, 8, [3, 0, 5]]), b"abcdefgh"),
+    "more chunks than a batch has": MAGIC + part(cbor_bytes([0, 8, [1] * 65]), bytes(65)),
     "a chunk of no length": MAGIC + part(cbor_bytes([0, 8, ["3"]]), b"abc"),
 }
 
@@ -129,6 +132,17 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, which: str) -> None:
     path.write_bytes(DAMAGED[which])
     with pytest.raises(VerificationFailed) as refusal:
         list(_read_parts(path, 10))
+    assert refusal.value.code == "checkpoint-damaged"
+
+
+@pytest.mark.parametrize("lengths", [[(2 << 20) + 1], [2 << 20] * 17], ids=["a record", "a batch"])
+def test_what_is_there_but_longer_than_any_that_was_sealed_is_not_read(tmp_path: Path, lengths: list[int]) -> None:
+    """One flipped bit of the header says so: the GPU refused it as a fault of ours, and as many bytes were taken into memory."""
+    path, head = tmp_path / "k_1.sealed", MAGIC + part(cbor_bytes([0, 8, lengths]))
+    path.write_bytes(head)
+    os.truncate(path, len(head) + sum(lengths))
+    with pytest.raises(VerificationFailed) as refusal:
+        next(_read_parts(path, 10))
     assert refusal.value.code == "checkpoint-damaged"
 
 

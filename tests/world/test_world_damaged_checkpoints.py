@@ -6,10 +6,12 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from orchestrator.gpu_session.checkpoints import MAGIC
+from shared.canonical import cbor_bytes, cbor_value
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
 from tests.world.world_recording import Recording
@@ -63,8 +65,26 @@ def _changed(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [_cut, _changed])
-@pytest.mark.parametrize("whole", [1, 0])
+def _with_header(path: Path, change: Callable[[list[int]], list[int]], more: int) -> None:
+    """Its first header, of a small model's only part, says other lengths of chunks; `more`: bytes behind them."""
+    data, begin = path.read_bytes(), len(MAGIC) + 4
+    end = begin + int.from_bytes(data[begin - 4 : begin], "little")
+    offset, covered, lengths = cast(list[Any], cbor_value(data[begin:end]))
+    header = cbor_bytes([offset, covered, change(lengths)])
+    path.write_bytes(MAGIC + len(header).to_bytes(4, "little") + header + data[end:] + bytes(more))
+
+
+def _too_large(path: Path) -> None:
+    _with_header(path, lambda lengths: [*lengths[:-1], lengths[-1] + (3 << 20)], 3 << 20)
+
+
+def _too_many(path: Path) -> None:
+    _with_header(path, lambda lengths: [*lengths, *[1] * 64], 64)
+
+
+@pytest.mark.parametrize(
+    ("whole", "damage"), [(1, _cut), (1, _changed), (1, _too_large), (1, _too_many), (0, _cut), (0, _changed)]
+)
 async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
     new_world: NewWorld, recorded: Recording, damage: Callable[[Path], None], whole: int
 ) -> None:
