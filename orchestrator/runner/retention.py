@@ -8,9 +8,9 @@ receipts, or after `keep_removed_s`: else an owner could cut a holder off from t
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
+import stat
 from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -232,15 +232,22 @@ class Retention:
 
 
 def _take_away(folder: Path) -> Path | None:
-    """The folder is gone; where it led if it was a link, for what somebody laid elsewhere is not ours to follow."""
-    while os.path.lexists(folder):
+    """The folder is gone; where it led if it was a link, for what somebody laid elsewhere is not ours to follow.
+
+    Raises:
+        OSError: also where the disk does not say whether it is there: what is not known to be gone is looked at again.
+    """
+    while True:
+        try:
+            mode = folder.lstat().st_mode
+        except FileNotFoundError:
+            return None
         with suppress(FileNotFoundError):  # another removes it, too
-            if folder.is_symlink():
+            if stat.S_ISLNK(mode):
                 led_to = folder.readlink()
                 folder.unlink()
                 return led_to
             shutil.rmtree(folder)
-    return None
 
 
 def _removed(session: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,3 +223,32 @@ async def test_a_folder_that_cannot_be_removed_keeps_nothing_else(
     assert await shelf.left() == set()
     assert not any(folder.exists() for folder in folders.values())
     assert await shelf.room.store.read(lambda c: c.execute(sa.select(PURGES)).all()) == []
+
+
+async def test_a_folder_of_which_the_disk_does_not_say_whether_it_is_there_is_looked_at_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for gone: its rows went, and nobody would have removed the files that came back with the disk."""
+    await shelf.ended(1)
+    folder = shelf.model(1)
+    for ask in ("stat", "lstat"):
+        monkeypatch.setattr(os, ask, _stale(folder, getattr(os, ask)))
+    with pytest.raises(Unavailable) as met:
+        await Retention(shelf.house).sweep()
+    assert met.value.code == "disk-unusable"
+    noted = sa.select(PURGES.c.stream)
+    assert await shelf.room.store.read(lambda c: list(c.execute(noted).scalars())) == [old(1)]
+    monkeypatch.undo()
+    assert folder.exists()
+    await Retention(shelf.house).sweep()
+    assert not folder.exists()
+    assert await shelf.room.store.read(lambda c: list(c.execute(noted).scalars())) == []
+
+
+def _stale(folder: Path, ask: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(path: Any, **options: Any) -> Any:
+        if path == folder:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return ask(path, **options)
+
+    return asked
