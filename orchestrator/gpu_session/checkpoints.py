@@ -25,6 +25,7 @@ from shared.crypto.secret import Secret
 from shared.errors import BadRequest, VerificationFailed
 from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
+from shared.service.threads import aside
 from shared.wire.gpu import MAX_BULK_RECORD, Restore
 from shared.wire.gpu import Checkpoint as CheckpointCommand
 from shared.wire.gpu_answers import CheckpointPart, Committed
@@ -128,6 +129,7 @@ class Checkpoints:
 async def restore_file(life: GpuLife, path: Path, key: bytes, checkpoint: Checkpoint) -> ModelState:
     """Give the GPU the checkpoint in a file. Raises: as `Checkpoints.restore`."""
     _require_there(path, checkpoint.name)
+    await aside(_require_whole, path, checkpoint.total)
     committed = None
     for offset, length, chunks in _read_parts(path, checkpoint.total):
         last = offset + length == checkpoint.total
@@ -159,6 +161,17 @@ def _refusal_is_damage(path: Path) -> Iterator[None]:
 def _require_there(path: Path, name: str) -> None:
     if not is_there(path):
         raise VerificationFailed(f"Checkpoint {name} is gone from the data folder", code="checkpoint-gone")
+
+
+def _require_whole(path: Path, total: int) -> None:
+    """Read it to its end before the GPU hears of it: the first part is written over the model that the GPU holds, which is lost if the disk
+    fails at the next one. It is read twice so, part by part: memory holds one of them, and the system what it keeps of a file.
+
+    Raises:
+        VerificationFailed, Unavailable: as `_read_parts`.
+    """
+    if sum(covered for _, covered, _ in _read_parts(path, total)) != total:
+        raise _damaged(path)
 
 
 def _remove_older(path: Path, than_ns: int) -> None:

@@ -1,8 +1,9 @@
-"""The disk fails a GPU that was wiped: a moment's fault is waited out, and what is damaged is passed over for what is whole."""
+"""The disk fails a GPU that is filled from it: a fault is waited out, and what is damaged is passed over for what is whole."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,15 @@ from typing import Any, cast
 
 import pytest
 
+from gpu_agent.hardware import commands_transfer
+from orchestrator.gpu_session import checkpoints
 from orchestrator.gpu_session.checkpoints import MAGIC
+from orchestrator.runner import patience
 from shared.canonical import cbor_bytes, cbor_value
+from tests.world.test_world_early_stop import asked, losses, models
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
+from tests.world.world_material import Material
 from tests.world.world_recording import Recording
 
 ALWAYS = {"orchestrator": {"checkpoint_interval_s": 1e-6, "checkpoint_share": 1e6}}
@@ -53,6 +59,48 @@ async def test_a_moments_fault_of_the_disk_ends_no_session(
         view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
         assert len(failed) == 1
+
+
+class _Failing(io.FileIO):
+    """A sealed file whose disk gives the first part and, until it was asked that often, nothing of the second; others are sound."""
+
+    part, often = 2048, 15
+    first, failed = "", 0
+
+    def read(self, size: int | None = -1, /) -> Any:
+        kind = type(self)
+        kind.first = kind.first or str(self.name)
+        if self.tell() > self.part and str(self.name) == kind.first and kind.failed < self.often:
+            kind.failed += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().read(-1 if size is None else size)
+
+
+async def test_a_disk_that_fails_under_the_best_model_is_waited_out_for_as_long_as_it_does(
+    new_world: NewWorld, material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it had been written over the GPU's model by then: visits were repeated, and after some tries the session was ended."""
+    monkeypatch.setattr(commands_transfer, "CHUNK", _Failing.part // 4)
+    monkeypatch.setattr(checkpoints, "BATCH_BYTES", _Failing.part)
+    monkeypatch.setattr(patience, "PATIENCE_S", (0.01,))
+    monkeypatch.setattr(_Failing, "first", "")
+    monkeypatch.setattr(_Failing, "failed", 0)
+    opened = Path.open
+
+    def failing(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        sealed = self.suffix == ".sealed" and mode == "rb"
+        return _Failing(self) if sealed else opened(self, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", failing)
+    async with new_world(settings=ALWAYS) as world:
+        session = await world.submit(**asked(material))
+        view = await world.completed(session)
+        seen, left = await losses(world, session), await models(world, session)
+        visits = await world.visits(session)
+    assert _Failing.failed == _Failing.often
+    assert view["model"]["digest"] == left[seen.index(min(seen))] != left[-1]
+    assert {visit["outcome"] for visit in visits} == {"closed"}
+    assert len({visit["index"] for visit in visits}) == len(visits)
 
 
 def _cut(path: Path) -> None:
