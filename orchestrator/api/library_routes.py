@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts
+from orchestrator.files import reading
 from orchestrator.tables import FILES
 from shared.claims.archive import MAX_ARCHIVE_BYTES
 from shared.claims.program import HexSha256, HexSha384
@@ -40,7 +41,9 @@ OCTETS: dict[str, Any] = {
 async def put_program(digest: HexSha384, upload: Upload, parts: Parts) -> Response:
     spooled = await upload.spool(_spool(parts), MAX_ARCHIVE_BYTES)
     try:
-        summary, created = await parts.library.add_program(digest, spooled.read_bytes())
+        with reading(spooled):
+            data = spooled.read_bytes()
+        summary, created = await parts.library.add_program(digest, data)
     finally:
         spooled.unlink(missing_ok=True)
     return JSONResponse(summary, status_code=201 if created else 200)

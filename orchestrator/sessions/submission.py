@@ -18,7 +18,7 @@ from shared.claims.manifest import EvidencePolicy, Manifest
 from shared.claims.policy_lint import lint_manifest
 from shared.claims.program import ProgramManifest, WeightsFile
 from shared.claims.training import SGD
-from shared.errors import GputError
+from shared.errors import GputError, Unavailable
 from shared.names import RegionKind
 from shared.protocol.travel import buffers
 
@@ -69,7 +69,7 @@ def check_manifest(manifest: Manifest, gpu: str, known: Known) -> None:
     """Everything that can be known before anything runs.
 
     Raises:
-        ManifestRefused: with every finding.
+        ManifestRefused: with every finding. Unavailable: given weights cannot be read now.
     """
     findings = [
         *_check_name(manifest), *_check_training(manifest), *_check_program(manifest, known),
@@ -122,6 +122,8 @@ def _check_weights(manifest: Manifest, program: ProgramManifest, known: Known) -
         return
     try:
         _given_weights(digest, manifest, program, known).check_finite()
+    except Unavailable:
+        raise  # the disk does not give them now, which says nothing of the manifest
     except GputError as error:
         yield Finding("initial_weights", error.detail, error.remedy or "Use weights of this program.", error.code)
 

@@ -20,6 +20,7 @@ from shared.canonical import sha256
 from shared.claims.layout import RegionPlan
 from shared.crypto.secret import Secret
 from shared.errors import Unavailable
+from tests.orchestrator.orchestrator_world import ARCHIVE, PROGRAM, World, prepared, put, submit
 
 DATA = b"what somebody uploaded"
 
@@ -95,3 +96,39 @@ def test_a_disk_that_does_not_say_whether_a_file_is_there_takes_none_away(
     with pytest.raises(Unavailable) as refusal:
         checkpoints.usable([made])
     _is_named(refusal.value, path)
+
+
+async def test_a_disk_that_fails_is_no_fault_of_the_manifest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was answered as a finding at `initial_weights`, which a program takes for a reason to give up."""
+    owner, digest, opened = await prepared(world), sha256(DATA).hex(), Path.open
+    assert (await put(owner, f"/v1/weights/{digest}", DATA)).status_code == 201
+
+    def broken(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self.name == digest:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", broken)
+    answer = await submit(owner, initial_weights=digest)
+    assert (answer.status_code, answer.json()["code"]) == (503, "disk-unusable")
+    monkeypatch.undo()
+    answer = await submit(owner, initial_weights=digest)
+    assert (answer.status_code, answer.json()["code"]) == (422, "weights-malformed")
+
+
+async def test_an_upload_that_the_disk_does_not_give_back_is_no_bug(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, read = await prepared(world), Path.read_bytes
+
+    def broken(self: Path) -> bytes:
+        if self.name.startswith("upload-"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    answer = await put(owner, f"/v1/programs/{PROGRAM}/archive", ARCHIVE)
+    assert (answer.status_code, answer.json()["code"]) == (503, "disk-unusable")
+    assert list(world.folder.rglob("upload-*")) == []
+    monkeypatch.undo()
+    assert (await put(owner, f"/v1/programs/{PROGRAM}/archive", ARCHIVE)).status_code == 200
