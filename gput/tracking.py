@@ -85,7 +85,8 @@ def _held_out(
             yield Point("loss/held-out", ends[index], visit["validation_after"], ended[visit["id"]])
     for event in events:
         measured, fact = event.get("validation_after"), event.get("fact")
-        if measured is None or not (fact == "last_checked" or (fact == "tour_judged" and event["stepped"])):
+        # An orchestrator of the release before does not say whether a tour made its step: what may be of a rolled-back model is left out.
+        if measured is None or not (fact == "last_checked" or (fact == "tour_judged" and event.get("stepped"))):
             continue
         of = [ends[n] for n in closed if n <= event["position"]] if fact == "last_checked" else [
             ends[n] for n, visit in closed.items() if visit["round"] == event["round"]

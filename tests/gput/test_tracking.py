@@ -77,6 +77,14 @@ def test_accumulated_tours_are_measured_at_their_ends() -> None:
     assert held_out(visits, *judged, last) == [(4, 2.0), (8, 0.5)]
 
 
+def test_of_an_orchestrator_that_does_not_say_whether_a_tour_made_its_step_the_rest_is_shown() -> None:
+    visits = [_visit(n, "ab"[n % 2], validation_after=None) for n in (1, 2)]
+    judged = {"fact": "tour_judged", "round": 1, "validation_after": 2.0, "at": 1.0}
+    last = {"fact": "last_checked", "position": 2, "validation_after": 1.5, "at": 2.0}
+    assert held_out(visits, judged) == []
+    assert held_out(visits, judged, last) == [(4, 1.5)]
+
+
 def test_what_was_made_again_after_a_restore_has_one_value() -> None:
     again = [_visit(1, "a", id="v_11", validation_after=7.0), _visit(2, "b", id="v_12", validation_after=6.0)]
     losses = [{"visit": f"v_{n}", "holder": "a", "step": 1, "loss": float(n)} for n in (1, 11)]
