@@ -23,6 +23,13 @@ def checked(state: SessionState, position: int, loss: float | None) -> None:
         state.checks = added(state.checks, position, loss)
 
 
+def first_checked(state: SessionState, model: ModelState) -> None:
+    """The session stands at its first model, which was made with its check and has no other behind it."""
+    state.checks = []
+    checked(state, 0, model.validation)
+    state.unchecked = False  # nothing was learnt yet
+
+
 def last_checked(state: SessionState, body: dict[str, Any]) -> None:
     """Nothing was learnt since; also a loss that is no number was looked at."""
     checked(state, state.position, body["validation_after"])

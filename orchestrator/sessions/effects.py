@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.sessions import going_back
 from orchestrator.sessions.acceptance import newest
-from orchestrator.sessions.checking import checked, checked_until, last_checked
+from orchestrator.sessions.checking import checked, checked_until, first_checked, last_checked
 from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, Inherited, JudgedTour, ModelState, Placement
 from orchestrator.sessions.stopping import gone_back, needed, newly_best
 from shared.claims.profile import DatasetProfile
@@ -50,9 +50,8 @@ def _placed(state: SessionState, body: dict[str, Any]) -> None:
     if body["model"] is not None:  # absent when `restored` follows
         state.initial = state.committed = ModelState(**body["model"])
         state.position = state.attempts = state.blamed = 0
-        state.checks, state.best, state.chosen, state.stopped = [], None, False, ""
-        checked(state, 0, state.committed.validation)
-        state.unchecked = False  # nothing was learnt yet
+        state.best, state.chosen, state.stopped = None, False, ""
+        first_checked(state, state.committed)
         if state.first_validation is None:
             state.first_validation = state.committed.validation
 
@@ -65,6 +64,8 @@ def _restored(state: SessionState, body: dict[str, Any]) -> None:
     state.checks, state.chosen, state.stopped = gone_back(state.checks, until), False, ""
     if state.best is not None and state.best.position > until:
         state.best = None
+    if body["checkpoint"] is None:  # the first check may be among those that are told by their number alone
+        first_checked(state, state.committed)
     _noted(state, next((made for made in state.checkpoints if made.name == body["checkpoint"]), None))
 
 

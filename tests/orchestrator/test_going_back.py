@@ -220,6 +220,19 @@ def test_a_check_behind_a_checkpoint_that_counts_is_kept_though_a_later_one_was_
     assert state.checkpoints == []
 
 
+@pytest.mark.parametrize("losses", [(4.0, 5.0, 6.0), (2.0, 1.0, 1.5)], ids=["no better", "better"])
+def test_the_first_model_has_its_own_check_behind_it_and_no_other(losses: tuple[float, ...]) -> None:
+    """However many checks were told by their number alone by then: they counted as waited for, or the first was forgotten with them."""
+    state = running(manifest(validation=Validation(dataset="ab" * 32, records=4, patience=9)))
+    for name in ("k_3", "k_6"):
+        for loss in losses:
+            keep(state, loss=loss)
+        sealed(state, name)
+    assert state.checks[0] != Check(0, 3.0)
+    back_to_the_first(state)
+    assert (state.checks, state.unchecked, state.best) == ([Check(0, 3.0)], False, None)
+
+
 def test_a_journal_of_before_goes_on_that_went_back_to_a_checkpoint_which_was_found_again() -> None:
     """Its folder was away for a while; until now the next wiped GPU was filled from it, though another had been sealed since."""
     state = running(manifest(quorum=2))
