@@ -62,7 +62,7 @@ class SessionRunner:
         """Until the session ends or the process stops."""
         patience = Patience()
         while not self.wishes.stop and not self.book.state.ended:
-            tried = self._idle_wish
+            tried = self.wishes.idle(self.heads.confirmed)
             try:
                 await self._step()
             except GputError as error:
@@ -98,11 +98,6 @@ class SessionRunner:
             await book.record(new_fact(SessionFact.STARTED, gpu=book.state.gpu))
         return await self.heads.collect(book, self._house.inboxes, self.wishes)
 
-    @property
-    def _idle_wish(self) -> bool:
-        """Whether somebody wishes what needs no life. After the heads a pause is none of it: it promises a checkpoint."""
-        return self.wishes.cancel or self.wishes.stop or (self.wishes.pause and not self.heads.confirmed)
-
     async def _wait(self, error: GputError, seconds: float, tried: bool) -> None:
         """Until the next life may be tried, over a fresh book. While the database cannot be read no other runner would do better, and
         would ask the holders for their heads once more.
@@ -123,12 +118,9 @@ class SessionRunner:
                 if self.wishes.stop:
                     return
                 self._drop_life()  # this may take long, and nobody is to open a channel to it
-                if (
-                    away.code != error.code
-                ):  # asked every few seconds, by each session, for as long as the database is away
-                    _log.warning(
-                        "session cannot be read", session=self.book.state.id, code=away.code, detail=away.detail
-                    )
+                if away.code != error.code:  # every session asks every few seconds
+                    told = {"session": self.book.state.id, "code": away.code, "detail": away.detail}
+                    _log.warning("session cannot be read", **told)
                 error, seconds, tried = away, AWAY_S, True
             else:
                 self.wishes.recall(self.book.state)
@@ -138,7 +130,7 @@ class SessionRunner:
         changes, timer = self.book.changes, self._house.timer
         until = timer() + seconds
         while (left := until - timer()) > 0:
-            if self.wishes.stop or (self._idle_wish and not tried):
+            if self.wishes.stop or (self.wishes.idle(self.heads.confirmed) and not tried):
                 return
             await changes.wait(changes.version, left)
 

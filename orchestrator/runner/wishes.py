@@ -38,6 +38,11 @@ class Wishes:
         """Whether the runner should leave its round of visits."""
         return self.pause or self.cancel or self.stop
 
+    def idle(self, confirmed: bool) -> bool:
+        """Whether somebody wishes what needs no life. Once the holders' heads are `confirmed` a pause is none of it: it promises a
+        checkpoint."""
+        return self.cancel or self.stop or (self.pause and not confirmed)
+
     def wish(self, name: str, by: str) -> None:
         """Remember one of pause, cancel, stop. `by`: whose wish; empty for the process's own, which takes no owner's name away."""
         setattr(self, name, True)
