@@ -193,7 +193,7 @@ class Library:
 
 def _require_new(archive: Archive) -> None:
     """Raises: InvalidProgram: it holds what no new program may."""
-    check_new(archive.manifest, archive.graphs)
+    check_new(archive)
     for text in (archive.manifest.description, archive.manifest.loss_unit):
         if found := unseen(text, but="\n\t"):
             raise InvalidProgram(f"A text of the program holds what cannot be seen: {found}", code="unseen-text",

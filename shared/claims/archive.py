@@ -1,4 +1,4 @@
-"""The program archive: canonical CBOR of one manifest and two graphs, packed and opened strictly. Runs nothing.
+"""The program archive: canonical CBOR of one manifest and two graphs, opened strictly. Runs nothing.
 
     {"format": "gput-program/1", "manifest": canonical JSON bytes, "graphs": {"eval": bytes, "train": bytes}}
 
@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from shared.canonical import cbor_bytes, cbor_value, json_bytes, json_value, sha384
 from shared.claims.graph import Graph, GraphKind, InputKind
 from shared.claims.graph_parser import parse_graph
-from shared.claims.new_programs import check_new
 from shared.claims.program import FLOATS, PROGRAM_FORMAT, ProgramManifest, SeedInit
 from shared.claims.shape import first_fault
 from shared.errors import BadRequest, InvalidProgram
@@ -38,18 +37,6 @@ class Archive:
 def manifest_bytes(manifest: ProgramManifest) -> bytes:
     """Canonical JSON (RFC 8785) of a program manifest; its SHA-384 is the program digest."""
     return json_bytes(manifest.model_dump(mode="json"))
-
-
-def pack(manifest: ProgramManifest, graphs: Mapping[GraphKind, bytes]) -> bytes:
-    """The archive's bytes; the same program always gives the same bytes.
-
-    Raises:
-        InvalidProgram: what was packed does not open again, or holds what no new program may (`shared.claims.new_programs`).
-    """
-    data = cbor_bytes({"format": PROGRAM_FORMAT, "manifest": manifest_bytes(manifest), "graphs": dict(graphs)})
-    opened = open_archive(data)
-    check_new(opened.manifest, opened.graphs)
-    return data
 
 
 def open_archive(data: bytes) -> Archive:

@@ -1,4 +1,4 @@
-"""What no program may hold any more that is built or uploaded now: it would not train as it says. Runs nothing.
+"""New programs: packed, and held to what none may hold any more that is built or uploaded now. Runs nothing.
 
 Archives that were accepted before such a rule open as ever (`shared.claims.archive`), for a session that was accepted goes on.
 """
@@ -9,9 +9,11 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from shared.canonical import cbor_bytes
+from shared.claims.archive import Archive, manifest_bytes, open_archive
 from shared.claims.data_shapes import has_sparse_gradients
 from shared.claims.graph import Graph, GraphKind
-from shared.claims.program import FLOATS, InitRule, ProgramManifest, SeedInit, TensorSpec
+from shared.claims.program import FLOATS, PROGRAM_FORMAT, InitRule, ProgramManifest, SeedInit, TensorSpec
 from shared.errors import InvalidProgram
 
 _FLOAT32_MOST: Final = (2 - 2**-23) * 2.0**127
@@ -21,15 +23,26 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 
 
-def check_new(manifest: ProgramManifest, graphs: Mapping[GraphKind, Graph]) -> None:
+def pack(manifest: ProgramManifest, graphs: Mapping[GraphKind, bytes]) -> bytes:
+    """A new archive's bytes; the same program always gives the same bytes.
+
+    Raises:
+        InvalidProgram: what was packed does not open again, or is refused as new.
+    """
+    data = cbor_bytes({"format": PROGRAM_FORMAT, "manifest": manifest_bytes(manifest), "graphs": dict(graphs)})
+    check_new(open_archive(data))
+    return data
+
+
+def check_new(archive: Archive) -> None:
     """Refuse what an opened archive may hold, and a new program may not.
 
     Raises:
         InvalidProgram: one sentence naming the fault, and a remedy.
     """
-    for graph in graphs.values():
+    for graph in archive.graphs.values():
         _check_gradients(graph)
-    init = manifest.initial_weights
+    manifest, init = archive.manifest, archive.manifest.initial_weights
     if isinstance(init, SeedInit):
         for rule, spec in zip(init.rules, [*manifest.parameters, *manifest.state], strict=True):
             _check_rule(rule, spec)
@@ -40,7 +53,7 @@ def _check_gradients(graph: Graph) -> None:
         if has_sparse_gradients(node):
             raise InvalidProgram(
                 f"The {graph.kind} graph's node {position} ({node.op}) has sparse gradients, which no optimiser on a CUDA device takes",
-                remedy="Leave `sparse=True` out: dense ones are the same numbers.",
+                remedy="Build it again: `gput program build` leaves `sparse=True` out.",
             )
 
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from gpu_agent.workload.builder import build
 from shared.canonical import cbor_value
-from shared.claims.archive import open_archive, pack
-from shared.claims.new_programs import check_new
+from shared.claims.archive import open_archive
+from shared.claims.new_programs import check_new, pack
 from shared.claims.program import ProgramManifest
 from shared.claims.training import SGD, AdamW, TrainingOptions
 from shared.errors import InvalidProgram
@@ -24,7 +24,7 @@ def refusal(archive: bytes) -> InvalidProgram:
     """That of whoever takes it in as new: the check's, which is that of packing."""
     opened, top = open_archive(archive), cbor_value(archive)
     with pytest.raises(InvalidProgram) as refused:
-        check_new(opened.manifest, opened.graphs)
+        check_new(opened)
     with pytest.raises(InvalidProgram) as packed:
         pack(ProgramManifest.model_validate(json.loads(top["manifest"])), top["graphs"])
     assert (packed.value.detail, bool(refused.value.remedy)) == (refused.value.detail, True)
@@ -86,4 +86,4 @@ def test_seed_rules_make_what_their_tensors_hold(
     if words:
         assert words in refusal(archive).detail
     else:
-        check_new(opened.manifest, opened.graphs)
+        check_new(opened)
