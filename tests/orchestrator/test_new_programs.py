@@ -33,7 +33,7 @@ def beyond() -> bytes:
     return repack(ARCHIVE, change)
 
 
-CASES = {"sparse gradients": sparse, "a number that float32 does not hold": beyond}
+CASES: dict[str, Callable[[], bytes]] = {"sparse gradients": sparse, "a number that float32 does not hold": beyond}
 
 
 @pytest.mark.parametrize("words", CASES)
