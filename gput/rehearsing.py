@@ -177,16 +177,15 @@ def _too_few(manifest: Manifest, holder: str, records: int | None) -> Iterator[R
 
 def _fewest(manifest: Manifest, holder: str, records: int) -> int:
     """Different records of a visit with fewer of them than the privacy floor, if there is one; else enough for it."""
-    from shared.protocol.record_order import (
-        different,
-    )  # with numpy, which the shape of this module's answers is told without
+    # With numpy, which the shape of this module's answers is told without.
+    from shared.protocol.different_records import fewest
 
     visit, found = manifest.steps_for(holder) * manifest.training.batch_size, manifest.privacy_floor
     for start in range(
         manifest.records_behind(holder), manifest.records_behind(holder) + manifest.rounds * visit, visit
     ):
         cursor = CursorRange(start=start, count=visit, order=manifest.record_order, seed=manifest.training.seed)
-        found = different(cursor, records, enough=manifest.privacy_floor)
+        found = fewest(cursor, records, visit, 1, manifest.privacy_floor)
         if found < manifest.privacy_floor:
             break
     return found

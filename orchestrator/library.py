@@ -25,6 +25,7 @@ from shared.claims.archive import Archive, open_archive
 from shared.claims.free_text import unseen
 from shared.claims.layout import plan_memory
 from shared.claims.manifest import Manifest
+from shared.claims.new_programs import check_new
 from shared.claims.privacy import mixes_samples
 from shared.errors import Conflict, GputError, InvalidProgram, NotFound, VerificationFailed
 from shared.service.clock import Clock
@@ -53,23 +54,22 @@ class Library:
         """Store an archive under its program digest (SHA-384 of its manifest).
 
         Raises:
-            InvalidProgram: the archive is not sound. VerificationFailed: it is another program (`digest-mismatch`).
+            InvalidProgram: the archive is not sound, or holds what no new program may and is not here yet. VerificationFailed: it is
+                another program (`digest-mismatch`).
         """
         archive = await asyncio.to_thread(open_archive, data)  # the largest takes seconds
         if archive.digest.hex() != digest:
             raise VerificationFailed("The archive is not the program in the path", code="digest-mismatch",
                                      remedy="Upload under its own digest.", expected=digest, got=archive.digest.hex())  # fmt: skip
         name = sha256(data).hex()
-        for text in (archive.manifest.description, archive.manifest.loss_unit):
-            if found := unseen(text, but="\n\t"):
-                raise InvalidProgram(f"A text of the program holds what cannot be seen: {found}", code="unseen-text",
-                                     remedy="Build it again with a description in characters that can be printed.")  # fmt: skip
         summary = program_summary(archive, len(data))
         row = {
             "digest": digest, "archive_sha256": name, "archive_bytes": len(data),
             "summary": summary, "stored_at": self._clock(),
         }  # fmt: skip
         async with self.door:
+            if await self._archive_of(digest) is None:
+                _require_new(archive)
             await asyncio.to_thread(self.archives.put, data, name)
             return summary, await self._put_once(PROGRAMS, row, ("digest",))
 
@@ -79,13 +79,16 @@ class Library:
 
     async def _stored(self, digest: str) -> tuple[str, bytes]:
         """SHA-256 of a program's archive, and what was read and has it."""
+        name = await self._archive_of(digest)
+        if name is None:
+            raise NotFound(f"There is no program {digest}", code="unknown-program", remedy="Upload the archive first.")
+        return name, await asyncio.to_thread(_checked_bytes, self.archives.find(name), name)
+
+    async def _archive_of(self, digest: str) -> str | None:
         row = await self._store.read(
             lambda c: c.execute(select(PROGRAMS.c.archive_sha256).where(PROGRAMS.c.digest == digest)).first()
         )
-        if row is None:
-            raise NotFound(f"There is no program {digest}", code="unknown-program", remedy="Upload the archive first.")
-        name = row.archive_sha256
-        return name, await asyncio.to_thread(_checked_bytes, self.archives.find(name), name)
+        return None if row is None else str(row.archive_sha256)
 
     async def program(self, digest: str) -> Archive:
         """The opened archive; opening is remembered by the digest of the bytes, which were read and hashed again."""
@@ -186,6 +189,15 @@ class Library:
         if after is not None:
             statement = statement.where(table.c[key] > after)
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+
+
+def _require_new(archive: Archive) -> None:
+    """Raises: InvalidProgram: it holds what no new program may."""
+    check_new(archive)
+    for text in (archive.manifest.description, archive.manifest.loss_unit):
+        if found := unseen(text, but="\n\t"):
+            raise InvalidProgram(f"A text of the program holds what cannot be seen: {found}", code="unseen-text",
+                                 remedy="Build it again with a description in characters that can be printed.")  # fmt: skip
 
 
 def _checked_bytes(path: Path, digest: str) -> bytes:

@@ -44,7 +44,7 @@ def train_tour(state: GpuState, command: TrainTour, bulk: Bulk) -> WorkState:
     state.compute.start(descriptor)
     state.model.state(ModelFact.TRAIN)
     brought = [Brought(visit.grant.dataset_root, visit.grant.dataset_records, visit.grant.cursor) for visit in visits]
-    different = Mixing(command.seed, brought).different
+    different = Mixing(command.seed, brought).fewest
     work = Work(command, batch=state.config.options.batch_size, own_data=False, different=different)
     state.ledger.begin(work)
     for part, visit in zip(command.parts, visits, strict=True):

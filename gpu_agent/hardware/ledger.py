@@ -12,7 +12,7 @@ from gpu_agent.hardware.compute import Finished
 from gpu_agent.hardware.hbm import ScrubProof
 from shared.claims.visit import Grant
 from shared.errors import Conflict, NotFound, ProtocolViolation
-from shared.protocol.record_order import different
+from shared.protocol.different_records import fewest
 from shared.wire.gpu import EndTour, Evaluate, Train, TrainTour
 from shared.wire.gpu_answers import Committed, RegionContent, WorkState
 
@@ -24,8 +24,8 @@ LOSSES_KEPT: Final = 4
 
 
 Command = Train | TrainTour | Evaluate | EndTour
-Different = Callable[[int, int, int], int]
-"""Of so many of a work's records from the first one on: how many are different ones; more than the third number need not be told apart."""
+Fewest = Callable[[int, int, int], int]
+"""batch, steps, enough: different records in that one of a work's first steps which has fewest (`shared.protocol.different_records`)."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Work:
     end's is raw. Of the first `forgotten` steps none is kept any more.
 
     `before`: what was committed when a tour's end began. `part`: of a tour's records, those that the training failed on, from 0.
-    `different`: which of its records are the same; a dataset that is smaller than its visit comes several times. None: each is another.
+    `different`: how many of its records are different ones; a dataset that is smaller than its visit comes several times. None: all are.
+    `fewest`: how many that step has of them which has fewest, once it was asked for.
     """
 
     command: Command
@@ -67,7 +68,7 @@ class Work:
     committed: Committed | None = None
     before: Committed | None = None
     part: int | None = None
-    different: Different | None = None
+    different: Fewest | None = None
     fewest: int | None = None
 
     @property
@@ -121,7 +122,7 @@ class Work:
             state=self.state,
             losses=[(step, loss) for step, loss in kept if loss is not None],
             steps_done=end.steps if end else self.forgotten + len(self.losses),
-            loss=rule.release(end.loss, self._among(0, end.records, rule.privacy_floor)) if end else None,
+            loss=rule.release(end.loss, self._among(end.records, 1, rule.privacy_floor)) if end else None,
             records=end.records if end else 0,
             seconds=end.seconds if end else 0.0,
             finite=end.finite if end else True,
@@ -131,18 +132,14 @@ class Work:
             visit=self.failed_on,
         )
 
-    def _among(self, first: int, count: int, floor: int) -> int:
-        return count if self.different is None else self.different(first, count, floor)
+    def _among(self, batch: int, steps: int, floor: int) -> int:
+        return batch if self.different is None else self.different(batch, steps, floor)
 
     def _in_a_step(self, floor: int) -> int:
         """Different records of the step that has fewest, so far as `floor` asks. One that has too few keeps every step's loss from being
         told: its own could be worked out from the others and their mean."""
         if self.fewest is None:
-            self.fewest, steps = self.batch, self._steps
-            for first in range(0, steps * self.batch, self.batch):
-                if self.fewest < floor:
-                    break
-                self.fewest = min(self.fewest, self._among(first, self.batch, floor))
+            self.fewest = self._among(self.batch, self._steps, floor)
         return self.fewest
 
 
@@ -158,9 +155,9 @@ class Visit:
     proof: ScrubProof | None = None
     statement: bytes | None = None
 
-    def different(self, first: int, count: int, enough: int) -> int:
-        """Of its records, see `Different`."""
-        return different(self.grant.cursor, self.grant.dataset_records, first, count, enough)
+    def different(self, batch: int, steps: int, enough: int) -> int:
+        """Of its records, see `Fewest`."""
+        return fewest(self.grant.cursor, self.grant.dataset_records, batch, steps, enough)
 
 
 class Ledger:

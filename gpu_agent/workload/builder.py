@@ -17,8 +17,8 @@ from gpu_agent.workload.source import ProgramSource
 from gpu_agent.workload.tensors import initial_tensors
 from gpu_agent.workload.user_code import source_of, told
 from shared.canonical import sha256, sha384
-from shared.claims.archive import pack
 from shared.claims.graph import GraphKind, InputKind, encode_graph
+from shared.claims.new_programs import pack
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec, WeightsFile
 from shared.claims.records import DType
 from shared.errors import InvalidProgram

@@ -168,13 +168,9 @@ class _Converter:
         kwargs = {key: self._arg(value) for key, value in node.kwargs.items() if key not in _DROPPED_KWARGS}
         if name == "aten.slice.Tensor":  # "to the end" is the largest int64, which JSON does not hold
             args = tuple(None if place == 3 and arg == 2**63 - 1 else arg for place, arg in enumerate(args))
-        if (
-            name == "aten.embedding.default"
-        ):  # sparse gradients: the same numbers, in a form that no optimiser here takes
-            args, kwargs = (
-                args[:4] + (False,) * (len(args) > 4),
-                kwargs | ({"sparse": False} if "sparse" in kwargs else {}),
-            )
+        if name == "aten.embedding.default":  # no new program has sparse gradients; dense ones are the same numbers
+            args = args[:4] + (False,) * (len(args) > 4)
+            kwargs = kwargs | ({"sparse": False} if "sparse" in kwargs else {})
         if name in STATE_WRITERS and kwargs:
             raise fault(self.kind, f"calls {name} with keyword arguments")
         pure = pure_form(name)

@@ -6,7 +6,7 @@ takes a number is refused before: `shared.claims.graph`):
 
     one_hot         without a number of classes: as wide as the largest value
     index           by a mask (bool, or uint8, which PyTorch takes for one): as long as the mask has ones
-    embedding       with sparse gradients: as long as there are indexes beside the padding; nor does any optimiser here take such
+    embedding       with sparse gradients and padding: as long as there are indexes beside the padding
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shared.claims.graph import Arg, DTypeName, Graph, InputKind, Node, Ref, node_references, references
+from shared.claims.graph import DTypeName, Graph, InputKind, Node, Ref, argument, node_references, references
 from shared.claims.operators import ALLOWED, CREATION, SIZES
 from shared.errors import InvalidProgram
 
@@ -55,21 +55,26 @@ def check_shapes(graph: Graph, dtypes: Mapping[InputKind, Mapping[str, str]]) ->
                 graph, position, node, "does not state its number of classes, and would be as wide as the largest value",
                 "State it as a number: `one_hot(x, num_classes=10)`.",
             )  # fmt: skip
-        if node.op == "aten.index.Tensor" and any(masks[ref.index] for ref in references(_given(node, 1, "indices"))):
+        if node.op == "aten.index.Tensor" and any(masks[ref.index] for ref in references(argument(node, 1, "indices"))):
             raise _refusal(
                 graph, position, node, "selects by a mask, and its result would be as long as the mask has ones",
                 "Use `torch.where`, or multiply by the mask. What is a number in truth, make one: `.to(torch.int64)`.",
             )  # fmt: skip
-        if node.op == "aten.embedding.default" and _given(node, 4, "sparse") not in (None, False):
+        if has_sparse_gradients(node) and argument(node, 2, "padding_idx") not in (None, -1):
             raise _refusal(
-                graph, position, node, "has sparse gradients; they would be as many as there are indexes, and no optimiser here takes them",
+                graph, position, node, "has sparse gradients and padding; they would be as many as there are other indexes",
                 "Leave `sparse=True` out.",
             )  # fmt: skip
         masks.append(_may_be_mask(graph, node, masks))
 
 
+def has_sparse_gradients(node: Node) -> bool:
+    """Whether it is an embedding that makes such. Without padding they are as many as there are indexes."""
+    return node.op == "aten.embedding.default" and argument(node, 4, "sparse") not in (None, False)
+
+
 def _states_classes(node: Node) -> bool:
-    classes = _given(node, 1, "num_classes")
+    classes = argument(node, 1, "num_classes")
     # A reference would be an integer worked out from sizes, and that may come to be -1.
     return isinstance(classes, int) and not isinstance(classes, bool) and classes >= 1
 
@@ -77,7 +82,7 @@ def _states_classes(node: Node) -> bool:
 def _may_be_mask(graph: Graph, node: Node, masks: Sequence[bool]) -> bool:
     """Whether a node's result may have a dtype in MASKS. In doubt it may: then somebody has to state the dtype."""
     given = (*node.args, *(value for _, value in node.kwargs))
-    stated = _given(node, _DTYPE_AT.get(node.op, len(node.args)), "dtype")
+    stated = argument(node, _DTYPE_AT.get(node.op, len(node.args)), "dtype")
     if stated is not None:
         return not isinstance(stated, DTypeName) or stated.name in MASKS  # PyTorch knows dtypes by numbers, too
     if node.op in _MAKES_TRUTH:
@@ -98,11 +103,6 @@ def _is_places(graph: Graph, node: Node) -> bool:
         return False
     made = source.index - len(graph.inputs)
     return made >= 0 and graph.nodes[made].op in _WITH_PLACES and node.args[1] in (1, -1)
-
-
-def _given(node: Node, place: int, name: str) -> Arg:
-    """An argument by its place or by its name; None where it is left out."""
-    return dict(node.kwargs).get(name, node.args[place] if place < len(node.args) else None)
 
 
 def _refusal(graph: Graph, position: int, node: Node, what: str, remedy: str) -> InvalidProgram:

@@ -88,7 +88,7 @@ class Graph:
             return self.state_outputs[0][0]
         for node in self.nodes:
             writer = STATE_WRITERS.get(node.op)
-            running = _argument(node, writer[0]) if writer is not None and _argument(node, writer[2]) else None
+            running = _by_place(node, writer[0]) if writer is not None and _by_place(node, writer[2]) else None
             if isinstance(running, Ref):
                 return self.inputs[running.index][1]
         return ""
@@ -181,11 +181,11 @@ def _check_places(kind: GraphKind, position: int, node: Node, kinds: list[str]) 
 def _check_writes_and_draws(graph: Graph, position: int, node: Node) -> None:
     writer = STATE_WRITERS.get(node.op)
     if writer is not None:
-        running = [_argument(node, writer[0]), _argument(node, writer[1])]
+        running = [_by_place(node, writer[0]), _by_place(node, writer[1])]
         declared = all(
             isinstance(a, Ref) and a.index < len(graph.inputs) and graph.inputs[a.index][0] == "state" for a in running
         )
-        uses_batch = _argument(node, writer[2])
+        uses_batch = _by_place(node, writer[2])
         if not isinstance(uses_batch, bool) or node.kwargs:
             raise fault(graph.kind, f"node {position}: {node.op} must say plainly whether it uses batch statistics")
         if uses_batch and running != [None, None] and not (declared and graph.kind == "train"):
@@ -199,19 +199,19 @@ def _draws(node: Node) -> bool:
     if places is None:
         return False
     probability, train = places
-    value = _either(node, *probability)
+    value = argument(node, *probability)
     if isinstance(value, Ref):
         return True
-    active = train is None or _either(node, *train) is not False
+    active = train is None or argument(node, *train) is not False
     return active and value not in (None, 0, 0.0)
 
 
-def _either(node: Node, position: int, name: str) -> Arg:
+def argument(node: Node, position: int, name: str) -> Arg:
     """An argument that may be given by place or by name: one that is looked for in one of them only hides in the other."""
-    return dict(node.kwargs).get(name, _argument(node, position))
+    return dict(node.kwargs).get(name, _by_place(node, position))
 
 
-def _argument(node: Node, position: int) -> Arg:
+def _by_place(node: Node, position: int) -> Arg:
     return node.args[position] if position < len(node.args) else None
 
 

@@ -11,6 +11,8 @@ from shared.claims.records import Dim, DType, RecordSchema, TensorName
 from shared.claims.training import TrainingOptions
 
 PROGRAM_FORMAT = "gput-program/1"
+FLOATS = ("float32", "float64")
+"""What a parameter may have as its dtype."""
 HexSha384 = Annotated[str, Field(pattern=r"^[0-9a-f]{96}$")]
 HexSha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

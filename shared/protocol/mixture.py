@@ -6,16 +6,18 @@ visits one after another, in the visits' order; position p of the training is re
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.canonical import cbor_bytes, sha256
 from shared.claims.visit import CursorRange
-from shared.protocol.record_order import Shuffle, order, records_at, times
+from shared.protocol.different_records import AT_ONCE, LONGEST, fewest_among, times
+from shared.protocol.record_order import Shuffle, order, records_of
 
 
 @dataclass(frozen=True)
@@ -41,24 +43,33 @@ class Mixing:
     """A mixture of what visits bring, in their order: which records are where in it, and which of them are the same."""
 
     def __init__(self, seed: int, brought: Sequence[Brought]) -> None:
-        self._brought, self._ends = tuple(brought), np.cumsum([one.cursor.count for one in brought])
-        self._order = mixture_order(seed, int(self._ends[-1]))
-        often: Counter[str] = Counter()
+        self._brought = tuple(brought)
+        self._order = mixture_order(seed, sum(one.cursor.count for one in brought))
+        self._times: Counter[str] = Counter()
+        self._sizes: dict[str, int] = {}
         for one in brought:
-            often[one.dataset] += times(one.cursor, one.n)
-        self._times = max(often.values())
+            self._times[one.dataset] += times(one.cursor, one.n)
+            self._sizes[one.dataset] = max(one.n, self._sizes.get(one.dataset, 0))
 
-    def different(self, first: int, count: int, enough: int | None = None) -> int:
-        """How many different records are among `count` positions of the training from `first` on. `enough`: see `record_order`."""
-        if self._times == 1:
-            return count
-        if enough is not None and -(-count // self._times) >= enough:
-            return -(-count // self._times)
-        wanted = self._order.records(np.arange(first, first + count, dtype=np.int64))
-        brought_by = np.searchsorted(self._ends, wanted, side="right")
-        found: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
-        for number in np.unique(brought_by).tolist():
-            one = self._brought[number]
-            places = wanted[brought_by == number] - (int(self._ends[number]) - one.cursor.count)
-            found[one.dataset].append(records_at(one.cursor, one.n, places))
-        return sum(np.unique(np.concatenate(indexes)).size for indexes in found.values())
+    def fewest(self, batch: int, steps: int, enough: int) -> int:
+        """Different records in that one of the training's first `steps` steps, of `batch` records each, which has fewest of them, so far as
+        `different_records` tells such a number."""
+        most, surely = min(batch, sum(self._sizes.values())), -(-batch // max(self._times.values()))
+        if surely >= enough or most < enough:
+            return min(most, surely)
+        if self._order.n > LONGEST:
+            return surely
+        names = self._names()
+        return fewest_among(
+            lambda places: names[self._order.records(places)], np.arange(0, steps * batch, batch), batch, enough
+        )
+
+    def _names(self) -> NDArray[np.int64]:
+        """Of every record that is brought, in the visits' order: a number that only the same record has, whoever brings it."""
+        before = dict(zip(self._sizes, accumulate(self._sizes.values(), initial=0), strict=False))
+        pieces = [
+            before[one.dataset] + records_of(one.cursor, one.n, first, min(AT_ONCE, one.cursor.count - first))
+            for one in self._brought
+            for first in range(0, one.cursor.count, AT_ONCE)
+        ]
+        return np.concatenate(pieces)

@@ -121,30 +121,3 @@ def records_at(cursor: CursorRange, n: int, places: NDArray[np.int64]) -> NDArra
     """As `records_of`, of these `places` (m,) of `cursor`, counted from 0 at its start."""
     positions = cursor.start + places
     return positions % n if cursor.order == "sequential" else order(cursor.seed, n).records(positions)
-
-
-def times(cursor: CursorRange, n: int, first: int = 0, count: int | None = None) -> int:
-    """The most often that one record can be among the positions that `records_of` is asked for: in each epoch once, in whatever order."""
-    asked = cursor.count - first if count is None else count
-    if cursor.order == "sequential":
-        return -(-asked // n)
-    begin = cursor.start + first
-    return (begin + asked - 1) // n - begin // n + 1
-
-
-def different(cursor: CursorRange, n: int, first: int = 0, count: int | None = None, enough: int | None = None) -> int:
-    """How many different records `records_of` names. `enough`: more than so many need not be told apart; a short visit waits for this.
-
-    A shuffled range over the border of two epochs, which are shuffled independently, may name a record in each of them.
-    """
-    asked = cursor.count - first if count is None else count
-    if cursor.order == "sequential":
-        return min(asked, n)
-    begin, end = cursor.start + first, cursor.start + first + asked
-    if asked < 1 or begin // n == (end - 1) // n:
-        return asked
-    if end // n > -(-begin // n):  # a whole epoch is among them
-        return n
-    if enough is not None and -(-asked // 2) >= enough:  # there are two epochs, and each has a record once
-        return -(-asked // 2)
-    return int(np.unique(records_of(cursor, n, first, asked)).size)

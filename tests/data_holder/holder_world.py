@@ -21,10 +21,11 @@ from shared.attestation.channel import (
 )
 from shared.attestation.recovery import RecoveryExpectation, VerifiedRecovery, verify_recovery
 from shared.canonical import sha256, sha384
-from shared.claims.archive import open_archive, pack
+from shared.claims.archive import open_archive
 from shared.claims.event_log import REGISTERS, ZERO, extended
 from shared.claims.graph import Graph, Node, Ref, encode_graph
 from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
+from shared.claims.new_programs import pack
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
 from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import TrainingOptions

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from shared.claims.visit import CursorRange
+from shared.protocol.different_records import fewest
 from shared.protocol.mixture import mixture_seed
-from shared.protocol.record_order import different, records_of
+from shared.protocol.record_order import Shuffle, records_of
 from shared.wire import gpu
 from tests.gpu.gpu_holder import RECORD_BYTES, Holder
 from tests.gpu.gpu_world import BATCH, World, records
@@ -32,7 +33,7 @@ def cursor_visit(world: World, cursor: CursorRange, region: int = 0, n: int = N)
 def test_a_batch_over_two_epochs_counts_a_record_once(world: World, floor: int, start: int, told: bool) -> None:
     world.set_up(privacy_floor=floor)
     holder = cursor_visit(world, CursorRange(start=start, count=BATCH, order="shuffled", seed=7))
-    assert different(holder.grant.cursor, N) == (7 if start == 8 else 8)
+    assert fewest(holder.grant.cursor, N, BATCH, 1, BATCH) == (7 if start == 8 else 8)
     world.run(gpu.Evaluate(work="e1", region=holder.grant.region, records=BATCH))
     assert (world.finish("e1").loss is not None) is told
     state = world.train(holder, steps=1)
@@ -62,3 +63,16 @@ def test_a_tours_loss_counts_a_record_once(world: World, orders: tuple[str, ...]
     world.run(gpu.TrainTour(work="t1", round=1, seed=mixture_seed(7, 1), first_step=0, steps=2, parts=parts))
     done = world.finish("t1")
     assert (done.state, done.records, done.loss is not None) == ("done", 2 * BATCH, told)
+
+
+def test_a_tours_steps_are_not_looked_at_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are when the first one's loss is noted, and meanwhile the GPU answers no command."""
+    world.set_up(collect="tour", privacy_floor=3)
+    cursor = CursorRange(start=0, count=4 * BATCH, order="shuffled", seed=7)
+    holders = [cursor_visit(world, cursor, region) for region in (0, 1)]
+    parts = [gpu.TourPart(visit=one.grant.visit, region=one.grant.region, records=cursor.count) for one in holders]
+    asked, whole = list[int](), Shuffle.records
+    monkeypatch.setattr(Shuffle, "records", lambda self, places: asked.append(places.size) or whole(self, places))
+    world.run(gpu.TrainTour(work="t1", round=1, seed=mixture_seed(7, 1), first_step=0, steps=8, parts=parts))
+    assert len(world.finish("t1").losses) == 8
+    assert sorted(asked) == [cursor.count, cursor.count, 2 * cursor.count]

@@ -16,8 +16,9 @@ from gpu_agent.platform.manufacture import manufacture
 from orchestrator.app import create_app
 from orchestrator.settings import OrchestratorSettings
 from shared.canonical import sha256, sha384
-from shared.claims.archive import open_archive, pack
+from shared.claims.archive import open_archive
 from shared.claims.graph import Graph, Node, Ref, encode_graph
+from shared.claims.new_programs import pack
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec
 from shared.claims.records import RecordField, RecordSchema
 from shared.crypto.secret import Secret

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Literal
-
 import numpy as np
 import pytest
 from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.claims.visit import CursorRange
-from shared.protocol.mixture import Brought, Mixing, mixture_order
-from shared.protocol.record_order import different, order, records_of, times
+from shared.protocol.record_order import order
 
 M64 = 2**64 - 1
 
@@ -98,38 +93,3 @@ def test_takes_no_memory_for_huge_datasets() -> None:
     records = order(9, n).records(np.arange(2**40, 2**40 + 1000, dtype=np.int64))
     assert len(set(records.tolist())) == 1000
     assert records.max() < n
-
-
-@pytest.mark.parametrize("kind", ["sequential", "shuffled"])
-@pytest.mark.parametrize("n", [1, 2, 7, 12])
-def test_how_many_are_different_whatever_range_is_asked_for(n: int, kind: Literal["sequential", "shuffled"]) -> None:
-    for start, count, enough in itertools.product(range(0, 2 * n + 1), range(1, 3 * n + 1), (None, 1, n // 2 + 1, n)):
-        cursor = CursorRange(start=start, count=count, order=kind, seed=7)
-        for first in (0, count // 3):
-            named = records_of(cursor, n, first).tolist()
-            exact, told = len(set(named)), different(cursor, n, first, enough=enough)
-            assert told == exact if enough is None or exact < enough else enough <= told <= exact
-            assert max(named.count(one) for one in named) <= times(cursor, n, first)
-
-
-def test_a_shuffled_range_over_two_epochs_may_name_one_record_twice() -> None:
-    cursor = CursorRange(start=8, count=8, order="shuffled", seed=7)
-    assert different(cursor, 12) == 7
-    assert [different(cursor, 12, 0, 4), different(cursor, 12, 4, 4), different(cursor, 12, 2, 0)] == [4, 4, 0]
-
-
-def test_a_mixture_counts_a_record_once_whoever_brings_it() -> None:
-    ranges = (("aa", 5, 3, 8), ("bb", 30, 0, 11), ("aa", 5, 11, 2))
-    brought = [
-        Brought(root, n, CursorRange(start=start, count=count, order="shuffled", seed=3))
-        for root, n, start, count in ranges
-    ]
-    mixing = Mixing(9, brought)
-    names = [(one.dataset, i) for one in brought for i in records_of(one.cursor, one.n).tolist()]
-    mixed = [names[place] for place in mixture_order(9, len(names)).records(np.arange(len(names))).tolist()]
-    for first, count, enough in itertools.product(range(len(names)), range(1, 8), (None, 1, 3, 6)):
-        part = mixed[first : first + count]
-        exact, told = len(set(part)), mixing.different(first, len(part), enough)
-        assert told == exact if enough is None or exact < enough else enough <= told <= exact
-    assert mixing.different(0, len(names)) == 5 + 11
-    assert Mixing(9, brought[1:2]).different(0, 11) == 11

@@ -17,10 +17,9 @@ from gpu_agent.workload.tensors import initial_tensors, read_weights
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
 from shared.claims.program import InitRule, SeedInit, WeightsFile
-from shared.claims.records import RecordField, RecordSchema
 from shared.claims.training import SGD, TrainingOptions
 from shared.errors import InvalidProgram
-from tests.workload.user_models import same_as_plain, source_of, squares
+from tests.workload.user_models import IDS, looked_up, same_as_plain, source_of, squares
 from tests.workload.workload_helpers import Built, bytes_tensor, place
 
 
@@ -70,9 +69,6 @@ def _next_id(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return F.cross_entropy(model(ids[:, 0]), ids[:, 1], reduction="none")
 
 
-IDS = RecordSchema(fields=(RecordField(name="ids", dtype="uint16", shape=(2,), min=0, max=9),))
-
-
 class _InPlaceChain(nn.Module):
     """In-place operators on what nobody else reads: after a view, after dropout, twice."""
 
@@ -100,17 +96,13 @@ def test_tied_weights_are_one_parameter() -> None:
     same_as_plain(source, {"ids": torch.tensor([[1, 2], [9, 0], [3, 3]]).to(torch.uint16)})
 
 
-def _row(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    return model(batch["ids"].to(torch.int64)).square().sum(dim=(1, 2))
-
-
 def test_an_embedding_with_sparse_gradients_is_built_with_dense_ones() -> None:
     torch.manual_seed(8)
     sparse, dense = (nn.Embedding(10, 3, padding_idx=2, sparse=flag) for flag in (True, False))
     dense.load_state_dict(sparse.state_dict())
     ids, trained = torch.tensor([[1, 2], [9, 0]], dtype=torch.uint16), []
     for model in (sparse, dense):
-        placed = place(build(source_of(model, _row, IDS)), TrainingOptions(batch_size=2))
+        placed = place(build(source_of(model, looked_up, IDS)), TrainingOptions(batch_size=2))
         placed.trainer.train(bytes_tensor(ids), 2, 0, 1)
         trained.append(placed.params["weight"])
     assert torch.equal(*trained)
