@@ -1,8 +1,8 @@
 """A worker as its parent sees it: what it was forked for, how it is ended, what its death says. Knows no message, and nothing that it does.
 
 A death by a signal is of one of two kinds. What only somebody outside sends ends a launch that can be repeated. By all else a program ends
-its own process (it divides, or reads where nothing is), and its author can have that depend on what records say: then no more is told than of
-every program that failed.
+its own process (it divides, or reads where nothing is), and its author can have that depend on what records say: then no more is told
+than of every program that failed.
 """
 
 from __future__ import annotations

@@ -170,7 +170,9 @@ class SessionRunner:
             await run.journey.back()
             await run.life.batch([EndSession()])
         except GputError as error:
-            _log.warning("the GPU of a failed session was not wiped", session=self.book.state.id, code=error.code)
+            _log.warning(
+                "the GPU of a failed session did not say that it is wiped", session=self.book.state.id, code=error.code
+            )
 
     # ------------------------------------------------------------ one life
 
