@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_agent.hardware import commands_transfer
+from orchestrator.gpu_session.export import _groups
 from shared.claims.training import SGD, TrainingOptions
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
@@ -93,6 +94,20 @@ def test_what_leaves_in_parts_is_held_against_the_commit_at_its_end(
     world.hbm.view(model.committed_copy.address, 1)[0] ^= 1
     assert world.refused(gpu.Checkpoint(key=key, name="c1", offset=last[0], length=last[1])) == "committed-copy-changed"
     assert world.refused(gpu.Export(offset=64, length=whole - 64)) == "committed-copy-changed"
+
+
+def test_a_model_read_tensor_by_tensor_is_held_against_the_commit_at_its_end(world: World) -> None:
+    """As the orchestrator reads it, nobody reads what the region has behind its last tensor."""
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    model = world.device._state.model
+    *parts, last = [part for group in _groups(model.plan.model) for part in group]
+    assert sum(last) < model.plan.model.length
+    for offset, length in parts:
+        world.run(gpu.Export(offset=offset, length=length))
+    world.hbm.view(model.committed_copy.address, 1)[0] ^= 1
+    assert world.refused(gpu.Export(offset=last[0], length=last[1])) == "committed-copy-changed"
+    assert world.bulk == []
 
 
 def test_a_checkpoints_key_is_of_one_step_even_if_no_byte_of_the_state_moved(world: World) -> None:
