@@ -24,6 +24,7 @@ from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
 from shared.errors import OutOfMemory, ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
+from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import Configure, Evaluate, Train, TrainTour
 
 NOISE_BYTES = 32
@@ -221,7 +222,9 @@ class GpuState:
         for kind, extent in allotment.all():
             proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None
             self.regions.add(kind, extent.address, extent.length, proof)
-        self.session.model = ModelMemory(self.hbm, plan, self.entropy, allotment, names_optimiser=named)
+        self.session.model = ModelMemory(
+            self.hbm, plan, self.entropy, allotment, names_optimiser=named, mends=not TRAVEL[command.travel_mode].whole_gpu
+        )  # fmt: skip
         data = structures(self.session.session, self.session.manifest, command, self.regions.all())
         self.session.control = Extent(control, len(data))
         self.hbm.write(control, data)
