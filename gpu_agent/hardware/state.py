@@ -228,7 +228,7 @@ class GpuState:
         data = structures(self.session.session, self.session.manifest, command, self.regions.all())
         self.session.control = Extent(control, len(data))
         self.hbm.write(control, data)
-        self.session.control_digest = self.control_digest()
+        self.session.control_digest = self.hbm.digest(control, len(data))
         return self.regions.all()
 
     def control_digest(self) -> bytes:
