@@ -17,13 +17,13 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from blake3 import blake3
 
 from gpu_agent.compute import forked, huge_pages, messages, places, worker
+from gpu_agent.compute.child import Child
 from gpu_agent.compute.planned import Planned, by_default, planned
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.shared_map import SharedMap
@@ -38,26 +38,6 @@ _WARM_DEADLINE_S = 20.0
 _SOON_S, _LATER_S = 0.006, 0.1  # after a launch: its visit is settled by then; no other launch follows soon
 
 
-@dataclass
-class _Worker:
-    """A forked process waiting for, or doing, one launch of the program it was forked with. `ready`: what is read here once it waits, -1
-    where nobody asks."""
-
-    pid: int
-    pidfd: int
-    control: int
-    ready: int
-    code_digest: str
-    launch: int | None = None
-    warm: bool = False
-
-    def let_go(self) -> None:
-        """Close what is left here of one that is dead."""
-        for fd in (self.pidfd, self.control, self.ready):
-            if fd >= 0:
-                os.close(fd)
-
-
 class Parent:
     """Obeys the agent's messages: load, run, destroy, prepare, drop."""
 
@@ -70,8 +50,8 @@ class Parent:
         self._pid = os.getpid()
         self._programs: dict[str, LoadedProgram] = {}
         self._planned: dict[str, Planned] = {}  # by program, as its last launch had it
-        self._spares: list[_Worker] = []  # they wait, the oldest first; on the host one at most
-        self._running: _Worker | None = None
+        self._spares: list[Child] = []  # they wait, the oldest first; on the host one at most
+        self._running: Child | None = None
         self._due: tuple[str, float] | None = None  # of which program to fork the next worker, and when at the latest
 
     def serve(self) -> None:
@@ -91,7 +71,7 @@ class Parent:
                 return
             self._when_due()
 
-    def _all(self) -> list[_Worker]:
+    def _all(self) -> list[Child]:
         return self._spares + ([] if self._running is None else [self._running])
 
     def _left(self) -> float | None:
@@ -166,7 +146,7 @@ class Parent:
     def _run(self, message: dict[str, Any]) -> None:
         digest, number = message["code_digest"], message["launch"]
         if self._running is not None:  # it has said its last word, for the device starts one launch at a time
-            self._kill(self._running)
+            self._running.kill()
             self._buried(self._running, reaped=True)
         try:
             self._built(Extent(**message["code"]), digest)
@@ -176,7 +156,7 @@ class Parent:
             return
         self._prepare_spare(digest, at_once=True)
         chosen = self._spares.pop(0)
-        chosen.launch, self._running = number, chosen
+        chosen.launch, chosen.own, self._running = number, message["own"], chosen
         with suppress(BrokenPipeError):  # killed while it waited: its burial will tell, and the next launch has another
             os.write(chosen.control, messages.pack(message))
         threads = self._plan(digest, message["options"], message["accumulate"]).options.threads
@@ -215,7 +195,7 @@ class Parent:
         os.close(read_end)
         if not self._ahead:
             os.close(says_ready)
-        self._spares.append(_Worker(pid, os.pidfd_open(pid), write_end, ready, digest))
+        self._spares.append(Child(pid, os.pidfd_open(pid), write_end, ready, digest))
 
     def _warm_spares(self) -> int:
         """How many workers wait on a device; known once each does, or has died, or has taken too long: such are dropped."""
@@ -241,13 +221,13 @@ class Parent:
                 self._drop(spare)
         waited = time.monotonic() - since
         if dead is not None:
-            self._kill(dead)
+            dead.kill()
             self._buried(dead, reaped=True)
         self._say({"op": "quiet", "waiting": len(self._spares), "waited": waited})
         if dead is not None:
             self._prepare_later(dead.code_digest)
 
-    def _buried(self, dead: _Worker, *, reaped: bool = False) -> None:
+    def _buried(self, dead: Child, *, reaped: bool = False) -> None:
         """A worker has died: its memory is gone. Tell, if it had a launch."""
         status = 0 if reaped else os.waitpid(dead.pid, 0)[1]
         if not reaped:
@@ -257,22 +237,17 @@ class Parent:
             return
         self._running = None
         if dead.launch is not None and os.WIFSIGNALED(status):
-            self._say(messages.failed_message(dead.launch, *worker.public_death(os.WTERMSIG(status))))
+            self._say(messages.failed_message(dead.launch, *dead.died_of(os.WTERMSIG(status))))
         if dead.launch is not None:
             self._say({"op": "destroyed", "launch": dead.launch})
 
-    def _kill(self, one: _Worker) -> None:
-        signal.pidfd_send_signal(one.pidfd, signal.SIGKILL)
-        os.waitpid(one.pid, 0)
-        one.let_go()
-
-    def _drop(self, spare: _Worker) -> None:
-        self._kill(spare)
+    def _drop(self, spare: Child) -> None:
+        spare.kill()
         self._spares.remove(spare)
 
     def _end(self) -> None:
         for one in self._all():
-            self._kill(one)
+            one.kill()
         self._spares.clear()
 
     def _say(self, message: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 import time
 from collections.abc import Callable
 from typing import Final
@@ -27,7 +26,8 @@ from shared.claims.training import AdamW, TrainingOptions
 from shared.errors import GputError, InvalidData, InvalidProgram
 
 OnStep = Callable[[int, float | None], None]
-_FAILED: Final = "The program failed on a batch of these records"
+FAILED: Final = "The program failed on a batch of these records"
+"""All that is told of a program that failed on holders' records, however it did."""
 _NO_MEMORY: Final = "The program did not have enough memory on a batch of these records"
 _NOBODYS = ("program-not-private", "no-records", "no-accumulator")
 """Codes of what a program is refused for before it has seen a record."""
@@ -218,17 +218,9 @@ def public_failure(error: BaseException, *, own: bool) -> tuple[str, str, int | 
     """
     if isinstance(error, InvalidProgram) and not own and error.code not in _NOBODYS:
         memory = error.code == "program-out-of-memory"
-        return (error.code, _NO_MEMORY, None) if memory else ("program-failed", _FAILED, None)
+        return (error.code, _NO_MEMORY, None) if memory else ("program-failed", FAILED, None)
     if isinstance(error, GputError):
         return error.code, error.detail, error.part if isinstance(error, PartRefused) else None
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "not enough memory" in str(error):
         return "compute-out-of-memory", "the compute process ran out of memory", None
     return "compute-failed", f"the compute process failed ({type(error).__name__})", None
-
-
-def public_death(number: int) -> tuple[str, str]:
-    """Code and detail of a worker's death by that signal. One that it brought upon itself is told as every failure of a program is: by what
-    it died, the program's author can have depend on what the records say."""
-    if number == signal.SIGKILL:
-        return "compute-killed", "the compute process was killed; most often for lack of memory"
-    return "program-failed", _FAILED

@@ -209,6 +209,10 @@ def status(state: GpuState, command: Status, bulk: Bulk) -> DeviceStatus:
 
 
 def end_session(state: GpuState, command: EndSession, bulk: Bulk) -> Done:
-    """Wipe; the answer still goes out under this life's keys, which are then erased."""
-    state.wipe()
+    """Destroy it all; the answer still goes out under this life's keys, which are then erased.
+
+    Raises:
+        ConfigurationError: as `GpuState.end`: what is left is to count it.
+    """
+    state.end()
     return Done()

@@ -3,6 +3,9 @@
 A checkpoint is model ‖ optimiser in chunks of CHUNK bytes. Each is sealed on its own under the checkpoint's key, by name and
 index; its plaintext begins with the global step (u64, little-endian), so that a restore knows where training stands, and where training is
 private with the secret of its noise (32 bytes), so that what is repeated after a reset is repeated with the same noise.
+
+Of what leaves in parts the first one looks whether the committed copy still is what it was, and has it mended, before it is read; the last
+one looks once more behind all reading: so of what was let go of whole no change was missed.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPa
         ProtocolViolation, BadRequest: not these chunks under this key. VerificationFailed: the committed copy is not what was committed.
     """
     model = state.model
+    if command.offset == 0:
+        model.mend_kept()
     digests, total = model.named(), model.committed_bytes
     offset, length = command.offset, min(command.length, total - command.offset)
     if length < 1 or offset % CHUNK or (length % CHUNK and offset + length != total):
@@ -49,19 +54,13 @@ def checkpoint(state: GpuState, command: Checkpoint, bulk: Bulk) -> CheckpointPa
         )
         for start in range(offset, offset + length, CHUNK)
     ]  # fmt: skip
-    _require_kept(state, offset, offset + length == total)
+    if offset + length == total:
+        model.require_kept()
     for chunk in chunks:
         bulk.give(chunk)
     return CheckpointPart(
         offset=offset, length=length, total=total, model=digests.model, optimiser=optimiser, step=digests.step
     )
-
-
-def _require_kept(state: GpuState, offset: int, last: bool) -> None:
-    """Of what leaves in parts the first and the last one look whether the committed copy still is what it was, after they were read: a
-    change is told early, and of what was let go of whole none was missed."""
-    if offset == 0 or last:
-        state.model.require_kept()
 
 
 def restore(state: GpuState, command: Restore, bulk: Bulk) -> Done | Committed:
@@ -109,15 +108,19 @@ def export(state: GpuState, command: Export, bulk: Bulk) -> Done:
     Raises:
         ProtocolViolation: it has not so many. VerificationFailed: the committed copy is not what was committed.
     """
-    if command.offset + command.length > state.model.plan.model.length:
-        raise ProtocolViolation(f"the model has {state.model.plan.model.length} bytes", code="out-of-range")
-    end = command.offset + command.length
+    plan, end = state.model.plan.model, command.offset + command.length
+    if end > plan.length:
+        raise ProtocolViolation(f"the model has {plan.length} bytes", code="out-of-range")
+    if command.offset == 0:
+        state.model.mend_kept()
     # A copy: the answer is sealed after the whole batch, and later commands of it may change the model.
     pieces = [
         bytes(state.model.read_committed(start, min(MAX_BULK_RECORD, end - start)))
         for start in range(command.offset, end, MAX_BULK_RECORD)
     ]
-    _require_kept(state, command.offset, end == state.model.plan.model.length)
+    # Who reads tensor by tensor never reads what follows the last one.
+    if end >= max((one.offset + one.size_bytes for one in plan.tensors), default=0):
+        state.model.require_kept()
     for piece in pieces:
         bulk.give(piece)
     return Done()

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 
 from gpu_agent.hardware.command_processor import CommandProcessor
 from gpu_agent.hardware.compute import Compute, News
+from gpu_agent.hardware.doors import Doors
 from gpu_agent.hardware.hbm import HBM
 from gpu_agent.hardware.model_memory import ModelMemory
 from gpu_agent.hardware.root_of_trust import RootOfTrust
 from gpu_agent.hardware.spdm import SpdmResponder
-from gpu_agent.hardware.state import Doors, GpuState
+from gpu_agent.hardware.state import GpuState
 from gpu_agent.hardware.stock_firmware import StockFirmware
 from shared.crypto.schedule import resume_proof
 from shared.errors import VerificationFailed

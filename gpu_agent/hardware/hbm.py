@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gpu_agent.hardware.address_space import PAGE, AddressSpace, pages, whole_pages
+from gpu_agent.hardware.address_space import PAGE, AddressSpace, whole_pages
 from gpu_agent.hardware.extents import Extent, ScrubProof
 from gpu_agent.hardware.pieces import PIECE, Alone, Once, Piece, SideBySide, cut, dealt, joined
 from gpu_agent.hardware.shared_map import SharedMap
@@ -141,10 +141,9 @@ class HBM(AddressSpace):
                 yield Extent(at, end - at)
 
     def scrub_slack(self, used: Extent) -> None:
-        """Zero the end of the last page behind what is used of an allocation, with read-back. Raises: VerificationFailed."""
-        end = used.address + used.length
-        if used.length and (slack := pages(used.length) - used.length):
-            self.scrub(end, slack)
+        """Zero all that an allocation has behind what is used of it from its start on, with read-back. Raises: VerificationFailed."""
+        if slack := self._lengths[used.address] - used.length:
+            self.scrub(used.address + used.length, slack)
 
     def copy(self, moves: Sequence[tuple[int, int, int]]) -> None:
         """Device-to-device copies (target, source, bytes), each between two allocations."""

@@ -48,6 +48,8 @@ class ModelMemory:
     Args:
         entropy: where the device's key for reading back comes from.
         names_optimiser: whether each commit says the digest of the optimiser's state; else `named` does, when it is asked.
+        mends: whether a committed copy that has changed may be made again from the working one. Not where a key commands all of memory:
+            there it is somebody's doing, and whoever leads the session is to hear of it.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ModelMemory:
         allotment: Allotment,
         *,
         names_optimiser: bool,
+        mends: bool,
     ) -> None:
         self._hbm, self.plan = hbm, plan
         self._memory = ReadBack(hbm, plan, Secret(entropy(KEY_BYTES)))
@@ -66,7 +69,7 @@ class ModelMemory:
         self._working = Copy(self.model.address, self.optimiser.address)
         self._kept = self._copy_at(allotment.extent(RegionKind.COMMITTED))
         self._spare = None if allotment.spare is None else self._copy_at(allotment.spare)
-        self._names_optimiser = names_optimiser
+        self._names_optimiser, self._mends = names_optimiser, mends
         self._committed: Seal | None = None
         self._trained: Seal | None = None
         self._ahead = False  # the spare place holds what was not committed, perhaps
@@ -127,6 +130,21 @@ class ModelMemory:
         """Raises: VerificationFailed: the committed copy is not what was committed. ProtocolViolation: nothing was."""
         if self.committed_copy_digests().version != self.require_committed().version:
             raise VerificationFailed("the committed copy in GPU memory has changed", code="committed-copy-changed")
+
+    def mend_kept(self) -> None:
+        """Before the committed copy is read: where it has changed, and the working copy still is what was committed in every byte of it, it
+        is made from that again, so that a bit that flips in one costs no session (law L8). Never behind a reading: what was read stays
+        what it was, and only `require_kept` can tell.
+
+        Raises:
+            As `require_kept`.
+        """
+        if self._memory.reads_as(self._committed, self._kept):
+            return
+        at_rest = self._mends and self.phase is ModelPhase.COMMITTED
+        if at_rest and self._memory.reads_as(self._committed, self._working):
+            self._hbm.copy(self._memory.moves(self._working, self._kept))
+        self.require_kept()
 
     def scrub_gaps(self) -> None:
         """Zero, with read-back, what of both copies belongs to no tensor: a digest of what is there does not see it, and a copy or a
@@ -201,7 +219,7 @@ class ModelMemory:
         """
         known = self.require_committed()
         after = MODEL.after(self.phase, ModelFact.ROLL_BACK, Role.ORCHESTRATOR)
-        self.require_kept()
+        self.mend_kept()
         self._hbm.copy(self._memory.moves(self._kept, self._working))
         self.phase, self.step = after, known.step
         self.forget_ahead()

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
 
 from blake3 import blake3
 
-from gpu_agent.hardware.address_space import pages
 from gpu_agent.hardware.allotment import allot
 from gpu_agent.hardware.compute import Compute, Destroyed, Failed, Finished, News, StepDone
+from gpu_agent.hardware.control import most_bytes, structures
 from gpu_agent.hardware.copy_engine import CopyEngine
+from gpu_agent.hardware.doors import Doors
 from gpu_agent.hardware.epochs import Epochs
 from gpu_agent.hardware.hbm import HBM, Extent, ScrubProof
 from gpu_agent.hardware.ledger import Ledger, ReleaseRule, Work
 from gpu_agent.hardware.model_memory import ModelFact, ModelMemory, ModelPhase, names_optimiser
 from gpu_agent.hardware.regions import Region, RegionFact, RegionTable
-from shared.canonical import cbor_bytes
 from shared.claims.archive import Archive
 from shared.claims.layout import plan_memory
 from shared.crypto.schedule import resume_secret, root_key
 from shared.crypto.secret import Secret
 from shared.errors import OutOfMemory, ProtocolViolation
 from shared.names import RegionKind, RegionPhase, Role
+from shared.protocol.travel import TRAVEL
 from shared.wire.gpu import Configure, Evaluate, Train, TrainTour
 
-NOISE_BYTES, CONTROL_ROW = 32, 64
+NOISE_BYTES = 32
 
 
 class Need(StrEnum):
@@ -59,23 +59,6 @@ class Session:
     checkpoints: dict[bytes, tuple[str, str, bytes]] = field(default_factory=dict)  # what a key has sealed
     restored: tuple[int, bytes] | None = None  # what the chunks of the restore under way begin with
     noise: Secret | None = None  # what private trainings draw their noise from
-
-
-@dataclass(frozen=True)
-class Doors:
-    """What comes in from outside: identity, chance, time (`clock`: seconds since 1970, for what expires; `timer`: seconds that nobody sets,
-    for how long is waited), the durable boot counter, the statement key.
-
-    `next_boot` advances the boot counter, at power-on and at each wipe. `sign_statement` makes a COSE_Sign1 of a payload.
-    """
-
-    device: str
-    backend: Literal["EMULATED", "HARDWARE"]
-    entropy: Callable[[int], bytes]
-    clock: Callable[[], float]
-    timer: Callable[[], float]
-    next_boot: Callable[[], int]
-    sign_statement: Callable[[bytes], bytes]
 
 
 class GpuState:
@@ -134,12 +117,29 @@ class GpuState:
         self._first_export = None
 
     def wipe(self) -> None:
-        """Destroy compute, keys and every byte in HBM; the boot counter tells, and first: what cannot be counted does not happen.
+        """Destroy compute, keys and every byte in HBM, for whoever comes next; the boot counter tells, and first: of what cannot be counted
+        the session's owner could explain nothing, so it does not happen.
 
         Raises:
             ConfigurationError: the boot counter cannot be written; nothing changed. Else the session is forgotten, whatever fails.
         """
         self.boot_counter = self._next_boot()
+        self._destroy()
+
+    def end(self) -> None:
+        """As `wipe`, at the owner's own word: nobody asks twice, so nothing of its records stays whatever the counter says. Nobody comes
+        next uncounted either: `first_life` wipes once more.
+
+        Raises:
+            ConfigurationError: all is destroyed, and the boot counter did not count it.
+        """
+        try:
+            self.boot_counter = self._next_boot()
+        finally:
+            self._destroy()
+
+    def _destroy(self) -> None:
+        """All that is left of a session, itself included; the session is forgotten first, whatever fails."""
         self.bound = self.resume = self._first_export = None
         self.life, self.life_open, self.ready, self.program_loaded = 0, False, False, False
         self.ledger = Ledger()
@@ -211,7 +211,7 @@ class GpuState:
         """
         plan = plan_memory(self.archive.manifest, command.options, command.accumulate is not None)
         # What describes the regions first: without room for it they would all stay.
-        control = self.hbm.allocate(self._control_room(command))
+        control = self.hbm.allocate(most_bytes(command, len(self.regions.all())))
         try:
             allotment = allot(self.hbm, plan, command)
         except OutOfMemory:
@@ -222,27 +222,14 @@ class GpuState:
         for kind, extent in allotment.all():
             proof = self.hbm.scrub(extent.address, extent.length) if kind is RegionKind.DATASET else None
             self.regions.add(kind, extent.address, extent.length, proof)
-        self.session.model = ModelMemory(self.hbm, plan, self.entropy, allotment, names_optimiser=named)
-        self._write_control(control)
+        self.session.model = ModelMemory(
+            self.hbm, plan, self.entropy, allotment, names_optimiser=named, mends=not TRAVEL[command.travel_mode].whole_gpu
+        )  # fmt: skip
+        data = structures(self.session.session, self.session.manifest, command, self.regions.all())
+        self.session.control = Extent(control, len(data))
+        self.hbm.write(control, data)
+        self.session.control_digest = self.hbm.digest(control, len(data))
         return self.regions.all()
-
-    def _control_room(self, command: Configure) -> int:
-        """Bytes that the control structures take at most, in whole pages."""
-        rows = len(self.regions.all()) + command.buffers + len(RegionKind)
-        return pages(len(cbor_bytes(command.model_dump(mode="json", by_alias=True))) + (rows + 8) * CONTROL_ROW)
-
-    def _write_control(self, address: int) -> None:
-        """Region table and options as the launch descriptor's source, in HBM, where they are measured (attack H06)."""
-        session = self.session
-        rows = [[r.handle, r.kind.value, r.address, r.length] for r in self.regions.all()]
-        # What was measured before there were tours keeps its digest.
-        usual = (("accumulate", None), ("collect", "visit"))
-        stated = self.config.model_dump(mode="json", by_alias=True).items()
-        options = {name: value for name, value in stated if (name, value) not in usual}
-        data = cbor_bytes(["gput/control", session.session, session.manifest, options, rows])
-        session.control = Extent(address, len(data))
-        self.hbm.write(address, data)
-        session.control_digest = self.hbm.digest(address, len(data))
 
     def control_digest(self) -> bytes:
         """BLAKE3 (32 bytes) of the control structures as they lie in HBM now."""

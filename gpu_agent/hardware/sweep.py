@@ -19,7 +19,7 @@ _EMPTY = (RegionPhase.CLEAN, RegionPhase.DIRTY)
 
 
 def sweep(state: GpuState, command: Sweep, bulk: Bulk) -> Swept:
-    """Scrub compute, gradients, unused buffers, what lies between tensors and at the ends of pages, and all memory outside of regions
+    """Scrub compute, gradients, unused buffers, what lies between tensors and at the ends of allocations, and all memory outside of regions
     (attacks H02, H06).
 
     Raises:

@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind as ExportKind
 
 from gpu_agent.workload.executor import DTYPES
-from gpu_agent.workload.in_place import COPIES, DETACH, dtype_of, is_changed, name_of, pure_form
+from gpu_agent.workload.in_place import COPIES, DETACH, dtype_of, is_changed, name_of, no_buffer, pure_form
 from gpu_agent.workload.numbering import pruned, read_by
 from gpu_agent.workload.source import ProgramSource
 from gpu_agent.workload.user_code import quiet, told
@@ -171,8 +171,8 @@ class _Converter:
         if name == "aten.embedding.default":  # no new program has sparse gradients; dense ones are the same numbers
             args = args[:4] + (False,) * (len(args) > 4)
             kwargs = kwargs | ({"sparse": False} if "sparse" in kwargs else {})
-        if name in STATE_WRITERS and kwargs:
-            raise fault(self.kind, f"calls {name} with keyword arguments")
+        if name in STATE_WRITERS:
+            self._check_statistics(name, args, kwargs)
         pure = pure_form(name)
         self._add(node, pure or name, args, _sorted(kwargs))
         if pure is not None:
@@ -183,6 +183,14 @@ class _Converter:
             self._rebind(node, self.values[node.name], name)
         elif name in ALIASING:
             self._alias(self.values[node.name], {ref.index for ref in references(args)})
+
+    def _check_statistics(self, name: str, args: tuple[Arg, ...], kwargs: dict[str, Arg]) -> None:
+        """What an operator would update in place is the train graph's state, or it updates nothing."""
+        mean, variance, uses_batch = STATE_WRITERS[name]
+        if kwargs:
+            raise fault(self.kind, f"calls {name} with keyword arguments")
+        if args[uses_batch]:
+            self._require_lasting({ref.index for ref in references((args[mean], args[variance]))}, name)
 
     def _add(self, node: fx.Node, op: str, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> None:
         self.nodes.append(Node(op, args, kwargs))
@@ -216,18 +224,19 @@ class _Converter:
         """After an in-place operator every name of the old value means the new one; its other aliases are stale."""
         old = self._value(node.args[0])
         others = self.aliases.get(old, {old}) - {old}
+        self._require_lasting({old, *others}, name)
         touched = [self.inputs[value] for value in (old, *others) if value >= 0]
-        if any(one[1] in self.constants for one in touched):
-            raise InvalidProgram(
-                f"The {self.kind} graph changes a tensor of the model's own in place with {name}, which is no buffer",
-                remedy="Register it as a buffer (`register_buffer`): then it is state, declared, and evaluated with as it was trained.",
-            )
         if touched and (touched[0][0] != "state" or self.kind != "train" or others):
             raise fault(self.kind, f"changes {touched[0][0]} {touched[0][1]!r} in place with {name}")
         if old >= 0:
             self.new_state[self.inputs[old][1]] = new
         self.stale.append((len(self.nodes), others, name))
         self._rename(old, new)
+
+    def _require_lasting(self, values: set[int], name: str) -> None:
+        """What the operator changes of the model is declared state."""
+        if {self.inputs[value][1] for value in values if value >= 0} & self.constants.keys():
+            raise no_buffer(self.kind, name)
 
     def _rename(self, old: int, new: int) -> None:
         self.new_state = {key: new if value == old else value for key, value in self.new_state.items()}

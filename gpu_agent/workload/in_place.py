@@ -10,7 +10,9 @@ import torch
 from torch import fx
 
 from gpu_agent.workload.executor import resolve
+from shared.claims.graph import GraphKind
 from shared.claims.operators import ALIASING
+from shared.errors import InvalidProgram
 
 COPIES: Final = frozenset({"aten.lift_fresh_copy.default", "aten.lift_fresh.default"})
 """What a constant within the user's code is taken by, each time anew; PyTorch then detaches it, which has nothing to detach."""
@@ -53,3 +55,11 @@ def dtype_of(node: fx.Node, pure: str) -> torch.dtype:
     args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
     found: torch.dtype = resolve(pure)(*args, **kwargs).dtype
     return found
+
+
+def no_buffer(kind: GraphKind, name: str) -> InvalidProgram:
+    """What changes for good must be declared: else each graph has a copy of its own, and no evaluation sees what a training changed."""
+    return InvalidProgram(
+        f"The {kind} graph changes a tensor of the model, or of its code, in place with {name}, which is no buffer",
+        remedy="Register it as a buffer (`register_buffer`): then it is state, declared, and evaluated with as it was trained.",
+    )

@@ -162,7 +162,7 @@ class SessionRunner:
             await run.journey.back()
             await run.life.batch([EndSession()])
         except GputError as error:
-            _log.warning("the GPU of a failed session was not wiped", session=self.book.state.id, code=error.code)
+            _log.warning("a failed session's GPU may not be wiped", session=self.book.state.id, code=error.code)
 
     # ------------------------------------------------------------ one life
 

@@ -91,13 +91,12 @@ class Agent:
         self.link.send(messages.pack(message))
         assert self.parent._obey()
 
-    def launch(self, *, beside: int = 0, threads: int | None = None) -> None:
-        """`threads`: every core's unless said."""
+    def launch(self, *, beside: int = 0, threads: int | None = None, own: bool = False) -> None:
+        """`threads`: every core's unless said. `own`: as `Launch` has it."""
         every_core = OPTIONS.model_copy(update={"threads": threads or usable_cores()}).model_dump(mode="json")
         self.say(
             op="run", launch=1, code={"address": 0, "length": 1}, code_digest=DIGEST, options=every_core, accumulate=False,
-            beside=beside,
-            room=0,
+            beside=beside, room=0, own=own,
         )  # fmt: skip
 
     def heard(self) -> list[dict[str, Any]]:

@@ -190,11 +190,12 @@ def test_strays_are_found_counted_and_cleared(hbm: DeviceHBM) -> None:
     assert (hbm.peek(spare[-1] + 17, 6), hbm.peek(own, 3)) == (bytes(6), b"own")
 
 
-def test_the_end_of_a_page_behind_what_is_used_is_scrubbed(hbm: DeviceHBM) -> None:
-    at = hbm.allocate(PAGE)
-    hbm.write(at, b"\xff" * PAGE)
-    hbm.scrub_slack(Extent(at, 101))
-    assert bytes(hbm.view(at, PAGE)) == b"\xff" * 101 + bytes(PAGE - 101)
+@pytest.mark.parametrize("used", [101, PAGE - 1, PAGE, PAGE + 7, 3 * PAGE])
+def test_what_an_allocation_has_behind_what_is_used_is_scrubbed(hbm: DeviceHBM, used: int) -> None:
+    at, whole = hbm.allocate(3 * PAGE), 3 * PAGE
+    hbm.write(at, b"\xff" * whole)
+    hbm.scrub_slack(Extent(at, used))
+    assert bytes(hbm.view(at, whole)) == b"\xff" * used + bytes(whole - used)
 
 
 def test_a_keeper_that_dies_takes_memory_with_it_and_every_request_says_so() -> None:

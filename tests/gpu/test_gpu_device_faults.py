@@ -38,14 +38,15 @@ def shake(device: Device) -> None:
         message = requester.feed(device.spdm(message))
 
 
+def full() -> int:
+    raise ConfigurationError("the boot counter cannot be used", code="boot-counter")
+
+
 def test_a_wipe_that_cannot_be_counted_touches_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A counter that stays where it was would deny that anything had happened, and the owner could explain no life any more."""
     world.set_up()
     committed_visit(world, DATA, "w1", 0)
     before, extents = world.measure(), world.hbm.allocated()
-
-    def full() -> int:
-        raise ConfigurationError("the boot counter cannot be used", code="boot-counter")
 
     with monkeypatch.context() as patched:
         patched.setattr(world.device._state, "_next_boot", full)
@@ -55,12 +56,35 @@ def test_a_wipe_that_cannot_be_counted_touches_nothing(world: World, monkeypatch
             "spdm-device-fault",
             ["boot-counter"],
         )
-        assert world.refused(gpu.EndSession()) == "boot-counter"
     world.faults.clear()
     assert (world.hbm.allocated(), world.device.boot_counter) == (extents, world.boot)
     assert world.measure() == before, "the old life goes on"
     assert world.resume().life == 2, "and so does its session"
     assert world.measure().model == before.model
+
+
+def test_a_session_that_its_owner_ends_is_destroyed_even_if_that_cannot_be_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks twice: what stayed would stay until somebody else came."""
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    world.visit(DATA)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.device._state, "_next_boot", full)
+        assert world.refused(gpu.EndSession()) == "boot-counter", "whoever ended it hears what is wrong"
+        assert (world.hbm.allocated(), world.device._state.life, world.device._state.bound) == ([], 0, None)
+        with pytest.raises(GputError) as gone:
+            world.run(gpu.Status())
+        assert gone.value.code == "no-life"
+        with pytest.raises(GputError) as refused:
+            world.connect(resume=True)
+        assert refused.value.code == "spdm-error"
+        with pytest.raises(Unavailable):
+            stranger(world).connect()
+    assert [getattr(one, "code", "") for one in world.faults] == ["boot-counter"], "and nobody comes next uncounted"
+    world.faults.clear()
+    assert stranger(world).connect().boot_counter == world.boot + 1
 
 
 def test_a_wipe_that_fails_half_way_has_forgotten_the_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_agent.hardware import commands_transfer
+from orchestrator.gpu_session.export import _groups
 from shared.claims.training import SGD, TrainingOptions
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
@@ -69,14 +70,50 @@ def test_a_changed_committed_copy_is_neither_sealed_nor_exported(
     committed_visit(world, DATA, "w1", 0)
     for number in range(earlier):
         _checkpoint(world, os.urandom(32), f"c{number}")
-    kept = world.device._state.model.committed_copy
-    world.hbm.view(kept.address, 1)[0] ^= 1
+    _flip_both(world)
     assert world.refused(gpu.Checkpoint(key=os.urandom(32), name="late", length=1 << 20)) == "committed-copy-changed"
     assert world.bulk == [], "nothing of it leaves"
     assert world.refused(gpu.Export(offset=0, length=world.region(RegionKind.MODEL).length)) == "committed-copy-changed"
     assert world.bulk == []
-    world.hbm.view(kept.address, 1)[0] ^= 1
+    _flip_both(world)
     _checkpoint(world, os.urandom(32), "late")
+
+
+@pytest.mark.parametrize("place", ["model", "optimiser"])
+def test_a_bit_that_flips_in_the_committed_copy_alone_is_put_right_before_it_is_read(world: World, place: str) -> None:
+    """L8: what was committed lies in memory twice, and one copy that still reads as it was will do."""
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    model, key = world.device._state.model, os.urandom(32)
+    clean = _checkpoint(world, key, "c1")
+    world.run(export := gpu.Export(offset=0, length=world.region(RegionKind.MODEL).length))
+    exported = world.bulk
+    cell = world.hbm.view(model.committed_copy.address + (0 if place == "model" else model.plan.model.length), 1)
+    cell[0] ^= 1
+    assert _checkpoint(world, key, "c1") == clean, "sealed as if nothing had been"
+    cell[0] ^= 1
+    world.run(export)
+    assert world.bulk == exported
+    cell[0] ^= 1
+    before = world.measure()
+    assert world.run(gpu.RollBack())[0].model == clean[0].model
+    assert world.measure() == before
+
+
+def test_a_bit_that_flips_before_the_first_checkpoint_of_a_commit_is_not_hashed(world: World) -> None:
+    """The optimiser's digest is worked out of the committed copy only then."""
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    model = world.device._state.model
+    world.hbm.view(model.committed_copy.address + model.plan.model.length, 1)[0] ^= 1
+    part, _ = _checkpoint(world, os.urandom(32), "c1")
+    assert (part.model, part.optimiser) == (world.measure().model, world.measure().optimiser)
+
+
+def _flip_both(world: World) -> None:
+    """A bit of the committed copy and of the working one: nothing is left that it could be made from."""
+    for address in (world.device._state.model.committed_copy.address, world.region(RegionKind.MODEL).address):
+        world.hbm.view(address, 1)[0] ^= 1
 
 
 def test_what_leaves_in_parts_is_held_against_the_commit_at_its_end(
@@ -93,6 +130,20 @@ def test_what_leaves_in_parts_is_held_against_the_commit_at_its_end(
     world.hbm.view(model.committed_copy.address, 1)[0] ^= 1
     assert world.refused(gpu.Checkpoint(key=key, name="c1", offset=last[0], length=last[1])) == "committed-copy-changed"
     assert world.refused(gpu.Export(offset=64, length=whole - 64)) == "committed-copy-changed"
+
+
+def test_a_model_read_tensor_by_tensor_is_held_against_the_commit_at_its_end(world: World) -> None:
+    """As the orchestrator reads it, nobody reads what the region has behind its last tensor."""
+    world.set_up()
+    committed_visit(world, DATA, "w1", 0)
+    model = world.device._state.model
+    *parts, last = [part for group in _groups(model.plan.model) for part in group]
+    assert sum(last) < model.plan.model.length
+    for offset, length in parts:
+        world.run(gpu.Export(offset=offset, length=length))
+    world.hbm.view(model.committed_copy.address, 1)[0] ^= 1
+    assert world.refused(gpu.Export(offset=last[0], length=last[1])) == "committed-copy-changed"
+    assert world.bulk == []
 
 
 def test_a_checkpoints_key_is_of_one_step_even_if_no_byte_of_the_state_moved(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpu_agent.hardware import hbm as hbm_module
-from gpu_agent.hardware.address_space import PAGE, whole_pages
+from gpu_agent.hardware.address_space import PAGE, pages, whole_pages
 from gpu_agent.hardware.compute import Launch
 from gpu_agent.hardware.hbm import Extent
 from gpu_agent.hardware.model_memory import ModelPhase
@@ -97,6 +97,24 @@ def test_what_was_hidden_between_tensors_is_gone_after_the_sweep_and_breaks_noth
     assert world.train(holder, steps=4).state == "done"
     world.run(gpu.Commit(work="w1"), gpu.Scrub(region=holder.grant.region))
     assert all(not any(world.hbm.peek(at, len(HIDDEN))) for at in gaps)
+
+
+def test_what_was_hidden_in_a_page_that_the_control_structures_never_took_is_gone_after_the_sweep(
+    world: World,
+) -> None:
+    """H06: their room is estimated before they are written, and may be a page too much."""
+    world.set_up(**{**PAPER, "buffers": 45})
+    control = world.device._state.session.control
+    assert control is not None
+    behind = control.address + pages(control.length)
+    holder = install(world)
+    world.hbm.view(behind, len(HIDDEN))  # it is part of the allocation, so no stray
+    Attacker(holder).write(behind, HIDDEN)
+    holder.send(DATA)
+    before = world.device._state.control_digest()
+    fence_and_sweep(world, holder)
+    assert not any(world.hbm.peek(behind, len(HIDDEN)))
+    assert world.device._state.control_digest() == before
 
 
 def test_what_was_uploaded_between_tensors_is_no_part_of_the_model(world: World) -> None:

@@ -110,7 +110,8 @@ def test_a_changed_committed_copy_is_not_named(world: World) -> None:
     """It would be sealed as what was committed, and a restore would believe it."""
     world.set_up()
     committed_visit(world, DATA, "w1", 0)
-    world.hbm.view(world.device._state.model._kept.optimiser, 1)[0] ^= 1
+    for address in (world.device._state.model._kept.optimiser, world.region(RegionKind.OPTIMISER).address):
+        world.hbm.view(address, 1)[0] ^= 1
     assert world.refused(gpu.Checkpoint(key=KEY, name="c1", length=1 << 20)) == "committed-copy-changed"
     assert world.refused(gpu.RollBack()) == "committed-copy-changed"
 

@@ -16,6 +16,7 @@ from gpu_agent.compute.worker import public_failure
 from shared.errors import InvalidProgram
 from shared.quota import usable_cores
 from shared.wire import gpu
+from shared.wire.gpu_answers import COMPUTE_OUTAGES
 from tests.gpu.compute_parent import DEVICE, DIGEST, Agent
 from tests.gpu.gpu_training import DATA, waiting_workers
 from tests.gpu.gpu_world import OPTIONS, World
@@ -83,16 +84,36 @@ def test_a_worker_killed_while_it_waited_fails_the_launch_and_not_the_parent(for
     assert len(forks) == 2, "the next launch has another"
 
 
-@pytest.mark.parametrize("number", [signal.SIGFPE, signal.SIGSEGV, signal.SIGABRT])
-def test_a_worker_that_its_program_ends_is_told_of_as_of_a_program_that_failed(forks: list[int], number: int) -> None:
-    """Not by what it died: its author can have that depend on what records say."""
+def _told_of_a_death(number: int, *, own: bool = False) -> tuple[str, str]:
+    """Code and detail that the agent hears."""
     agent = Agent()
-    agent.launch()
+    agent.launch(own=own)
     agent.worker_dies(number)
     failed, destroyed = agent.heard()
-    assert (failed["op"], failed["code"], destroyed["op"]) == ("failed", "program-failed", "destroyed")
+    assert (failed["op"], failed["part"], destroyed["op"]) == ("failed", None, "destroyed")
+    return failed["code"], failed["detail"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGFPE, signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU])
+def test_a_worker_that_its_program_ends_is_told_of_as_of_a_program_that_failed(forks: list[int], number: int) -> None:
+    """Not by what it died: its author can have that depend on what records say."""
     said = public_failure(InvalidProgram("node 3 (aten.div.Tensor_mode): SIGFPE"), own=False)
-    assert (failed["code"], failed["detail"], failed["part"]) == said
+    assert (*_told_of_a_death(number), None) == said
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPWR])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_worker_that_somebody_outside_ends_is_no_verdict_on_the_records(
+    forks: list[int], number: int, own: bool
+) -> None:
+    """What frees memory before the kernel has to sends SIGTERM first, and takes the workers first; so does an operator."""
+    code, _ = _told_of_a_death(number, own=own)
+    assert code in COMPUTE_OUTAGES, "the visit is repeated"
+
+
+def test_a_worker_that_died_over_nobodys_records_is_not_said_to_have_failed_on_some(forks: list[int]) -> None:
+    code, detail = _told_of_a_death(signal.SIGSEGV, own=True)
+    assert (code, "records" in detail, "signal 11" in detail) == ("program-failed", False, True)
 
 
 @pytest.mark.parametrize(("cores", "threads", "forked"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (8, 2, 2)])

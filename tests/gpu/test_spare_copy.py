@@ -126,9 +126,9 @@ def test_a_bit_that_flips_behind_the_commit_costs_no_session(world: World, which
     committed = _ahead(world, "w1", 0)
     _flip(world, {"working": world.region(RegionKind.MODEL).address, "counts": _places(world)[0],
                   "spare": _places(world)[1]}[which])  # fmt: skip
-    if which == "working":
-        assert world.measure().model != committed.model
-        assert world.run(gpu.RollBack())[0].model == committed.model
+    assert (world.measure().model != committed.model) == (which == "working")
+    assert world.run(gpu.RollBack())[0].model == committed.model
+    assert world.measure().model == committed.model
     after = _ahead(world, "w2", 4)
     assert world.measure().model == after.model
     assert world.run(gpu.RollBack())[0].model == after.model
@@ -138,6 +138,7 @@ def test_a_changed_copy_that_counts_is_never_rolled_back_to(world: World) -> Non
     world.set_up()
     _ahead(world, "w1", 0)
     _flip(world, _places(world)[0])
+    _flip(world, world.region(RegionKind.MODEL).address)
     assert world.refused(gpu.RollBack()) == "committed-copy-changed"
 
 

@@ -174,7 +174,7 @@ def witnessing() -> Iterator[Witness]:
     """Note everything inside the block. Worlds still have to be given to `watch`."""
     witness = Witness()
     taps: list[tuple[Any, str, Callable[[Witness, Any], Any]]] = [
-        (CommandProcessor, "_run", _commands), (CopyEngine, "copy", _copies), (GpuState, "wipe", _wipes),
+        (CommandProcessor, "_run", _commands), (CopyEngine, "copy", _copies), (GpuState, "_destroy", _wipes),
         (GpuState, "_begin_life", _lives), (data_holder.visits, "open_offer", _offers),
         (data_holder.visits, "agreed_visit_key", _agreements),
         (orchestrator.gpu_session.life, "verify_gpu_evidence", _gpu_appraisals),
@@ -230,9 +230,9 @@ def _header(record: Any) -> CopyHeader | None:
         return None
 
 
-def _wipes(witness: Witness, wipe: Any) -> Any:
+def _wipes(witness: Witness, destroy: Any) -> Any:
     def watched(state: GpuState) -> None:
-        wipe(state)
+        destroy(state)
         witness.note(Wiped(witness.picture(state.hbm)))
 
     return watched

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gpu_agent.workload.builder import build
 from shared.claims.archive import open_archive
@@ -72,6 +74,39 @@ def test_a_tensor_of_the_models_own_that_changes_has_to_be_a_buffer() -> None:
     with pytest.raises(InvalidProgram, match=r"in place with aten.mul_.Tensor, which is no buffer") as refused:
         build(source_of(_OwnTensor()))
     assert "register_buffer" in refused.value.remedy
+
+
+class _OwnStatistics(nn.Linear):
+    """Running statistics that are no buffers: tensors of the model's own, or of the code, where each forward makes them anew."""
+
+    def __init__(self, norm: Callable[..., Tensor], form: str) -> None:
+        super().__init__(4, 4)
+        self.norm, self.form = norm, form
+        self.mean, self.variance = torch.zeros(4), torch.ones(4)
+
+    def forward(self, input: Tensor) -> Tensor:
+        made = torch.tensor([0.0, 0.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 1.0, 1.0])
+        mean, variance = made if self.form == "constants" else (self.mean, self.variance)
+        uses_batch = self.training and self.form != "frozen"
+        if self.norm is functional.instance_norm:
+            rows = super().forward(input)[:, :, None].expand(-1, -1, 3) * torch.tensor([1.0, 2.0, 4.0])
+            return functional.instance_norm(rows, mean, variance, use_input_stats=uses_batch).sum(dim=2)
+        return functional.batch_norm(super().forward(input), mean, variance, training=uses_batch)
+
+
+@pytest.mark.parametrize("norm", [functional.batch_norm, functional.instance_norm])
+@pytest.mark.parametrize("form", ["own", "constants"])
+def test_statistics_that_a_training_updates_have_to_be_buffers(norm: Callable[..., Tensor], form: str) -> None:
+    """Each graph would have a copy of its own: evaluation would go on with those of before the training."""
+    with pytest.raises(InvalidProgram, match=r"in place with aten.\w+_norm.default, which is no buffer") as refused:
+        build(source_of(_OwnStatistics(norm, form)))
+    assert "register_buffer" in refused.value.remedy
+
+
+@pytest.mark.parametrize("norm", [functional.batch_norm, functional.instance_norm])
+def test_statistics_that_nobody_updates_may_be_the_models_own(norm: Callable[..., Tensor]) -> None:
+    torch.manual_seed(8)
+    same_as_plain(source_of(_OwnStatistics(norm, "frozen")), {"x": torch.randn(5, 4)})
 
 
 class _Stopped(nn.Module):

@@ -14,6 +14,9 @@ import pytest
 from data_holder.catalogue import Catalogue
 from data_holder.datasets import InspectionReport
 from gpu_agent.unit import GpuUnit
+from orchestrator.gpu_session.checkpoints import Checkpoints, Sealed
+from orchestrator.gpu_session.life import GpuLife
+from orchestrator.runner.pace import CheckpointPace
 from orchestrator.visits import returning
 from shared.names import ORCHESTRATOR_PORT, RegionKind
 from tests.adversary.rows import attack
@@ -106,6 +109,28 @@ async def test_a_broken_committed_copy_fails_the_session(world: World, unit: Gpu
             break
         await asyncio.sleep(0.01)
     assert unit.device._hbm.allocated() == []
+
+
+async def test_a_bit_that_flips_in_the_committed_copy_costs_no_session(
+    world: World, unit: GpuUnit, recorded: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L8: the working copy still is what was committed; the checkpoint is made of that."""
+    write, flipped = Checkpoints.write, list[int]()
+
+    async def behind_a_flip(self: Checkpoints, life: GpuLife, name: str, validation: float | None) -> Sealed:
+        if not flipped:
+            at = unit.device._state.model.committed_copy.address
+            unit.device._hbm.view(at, 1)[0] ^= 1
+            flipped.append(at)
+        return await write(self, life, name, validation)
+
+    monkeypatch.setattr(CheckpointPace, "due", lambda *_: True)
+    monkeypatch.setattr(Checkpoints, "write", behind_a_flip)
+    session = await world.submit()
+    view = await world.completed(session)
+    assert flipped
+    assert {v["outcome"] for v in await world.visits(session)} == {"closed"}
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
 
 
 @attack("H21", scoped="stopped: range checks in the GPU before a step")

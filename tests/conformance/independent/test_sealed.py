@@ -146,7 +146,8 @@ def test_a_checkpoints_chunks(length: int, noise: bytes, tmp_path: Any) -> None:
     gpu = SimpleNamespace(
         model=SimpleNamespace(
             named=lambda: SimpleNamespace(model="11" * 32, optimiser="22" * 32, step=70_000), committed_bytes=length,
-            read_committed=lambda start, count: memoryview(state)[start : start + count], require_kept=lambda: None,
+            read_committed=lambda start, count: memoryview(state)[start : start + count],
+            mend_kept=lambda: None, require_kept=lambda: None,
         ),
         session=SimpleNamespace(checkpoints={}, noise=Secret(noise) if noise else None),
     )  # fmt: skip
