@@ -97,7 +97,8 @@ def enrol(
         if not dry_run:
             return await client.enrol(name, public, role)
         known = await client.items("parties")
-        refuse_if(enrolment(name, role, fingerprint(public), await client.whoami(), known))
+        used = await party_keys.used_keys(client, known)
+        refuse_if(enrolment(name, role, fingerprint(public), await client.whoami(), known, used))
         was = "enrolled so already" if any(party["name"] == name for party in known) else "new"
         say(f"would enrol {name} as {role}; {name} is {was}; nothing was done")
         return {"name": name, "role": role, "key": fingerprint(public), "public_key": public.hex()}
