@@ -18,6 +18,7 @@ OWNERS = {
     "cancel": (SessionFact.CANCELLED, SessionPhase.CANCELLED),
 }
 """What an owner's word is in the session's table, and the phase in which it was said before and changes nothing."""
+ENDED = tuple(phase for phase in SESSION.phases() if SESSION.final(phase))
 DONE = {"approve": "approved", "refuse": "refused", "veto": "vetoed"}
 """How a request stands after a holder's word."""
 SAID = {"waiting": None} | {state: word for word, state in DONE.items()}
@@ -29,7 +30,7 @@ def session_act(action: str, view: Mapping[str, Any], me: Mapping[str, Any]) -> 
     """Of an owner's `pause`, `resume` or `cancel`: `view` is the session's, `me` is who asks."""
     fact, done = OWNERS[action]
     takes = {phase for phase, what in TRANSITIONS if what is fact} | {done}
-    reasons = [] if SessionPhase(view["phase"]) in takes else [f"a session that is {view['phase']} takes no {action}"]
+    reasons = [] if view["phase"] in takes else [f"a session that is {view['phase']} takes no {action}"]
     return reasons + (
         [] if me["name"] == view["owner"] else [f"only its owner, {view['owner']}, may; you are {me['name']}"]
     )
@@ -102,8 +103,7 @@ def rotation(name: str, sessions: Sequence[Mapping[str, Any]]) -> list[str]:
     going_on = [
         session["id"]
         for session in sessions
-        if not SESSION.final(SessionPhase(session["phase"]))
-        and any(entry["holder"] == name for entry in session["holders"])
+        if session["phase"] not in ENDED and any(entry["holder"] == name for entry in session["holders"])
     ]
     if not going_on:
         return []

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock
 
 import pytest
 
-from gput.api import Api
-from gput.commands import operator
-from shared.crypto.signing import PartyKey
+from gput.pages import pages
 from shared.errors import Unavailable
 
-NO_PAGES = [{}, [], None, "x", {"items": None, "next": None}, {"items": [], "next": 3}]
+NO_PAGES = [{}, [], None, "x", {"items": None, "next": None}, {"items": [], "next": 3}, {"items": [7]}]
 
 
 @pytest.mark.parametrize("answer", NO_PAGES, ids=repr)
-async def test_an_answer_that_is_no_page_is_unintelligible(
-    answer: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    api = Api("http://127.0.0.1:9", PartyKey.generate())
-    monkeypatch.setattr(api, "get", AsyncMock(return_value=answer))
-    with pytest.raises(Unavailable, match="orchestrator answered") as found:
-        await api.items("sessions")
+async def test_an_answer_that_is_no_page_is_unintelligible(answer: Any) -> None:
+    with pytest.raises(Unavailable, match="peer answered") as found:
+        await pages(AsyncMock(return_value=answer), "peer")
     assert found.value.code == "peer-unintelligible"
-    await api.close()
-    monkeypatch.setattr(operator, "ask", Mock(return_value=answer))
-    with pytest.raises(Unavailable, match="holder service answered"):
-        operator.every("datasets", "http://127.0.0.1:9", tmp_path)
