@@ -16,15 +16,20 @@ async def pages(ask: Callable[[str | None], Awaitable[Any]], peer: str) -> list[
             the caller may see of it.
 
     Raises:
-        Unavailable `peer-unintelligible`: it is no page: another program answers at this address. What `ask` raises.
+        Unavailable `peer-unintelligible`: it is no page, another program answers at this address; or the list leads back to a page that was
+            read, and has no end. What `ask` raises.
     """
     found: list[Told] = []
     cursor: str | None = None
+    read: set[str] = set()
     while True:
         items, cursor = _page(await ask(cursor), peer)
         found += items
         if cursor is None:
             return found
+        if cursor in read:
+            raise unintelligible("answered with a list that has no end: it leads back to a page that was read", peer)
+        read.add(cursor)
 
 
 def _page(answer: Any, peer: str) -> tuple[list[Told], str | None]:
