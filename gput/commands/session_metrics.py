@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from gput.client import AsyncClient
 
 
+async def fetch(client: AsyncClient, session: str) -> tuple[Any, list[Any], list[Any], list[Any]]:
+    """What `gput.tracking.curves` makes curves of. While the session runs its lists grow: events come before the visits they are about."""
+    events = [event.data async for event in past(client, session)]
+    view, visits = await client.session(session), await client.items(f"sessions/{session}/visits")
+    return view, visits, await client.items(f"sessions/{session}/losses"), events
+
+
 def export_metrics(
     session: Session,
     url: UrlOption,
@@ -39,11 +46,6 @@ def export_metrics(
         raise BadRequest("nothing says where the curves go", code="no-tracker", remedy="Say --tensorboard or --mlflow.")
     if tensorboard is not None:
         writable(tensorboard)
-
-    async def fetch(client: AsyncClient, name: str) -> Any:
-        path = f"sessions/{name}"
-        answers = await client.get(path), await client.items(f"{path}/visits"), await client.items(f"{path}/losses")
-        return *answers, [event.data async for event in past(client, name)]
 
     view, visits, losses, events = with_session(session, url, key, fetch)
     points = curves(view, visits, losses, events)
