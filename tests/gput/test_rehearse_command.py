@@ -13,16 +13,20 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from data_holder.policy import load_policy
+from data_holder.policy_rules import allowed, evaluate
 from gput.__main__ import main
 from gput.draft import draft
 from gput.local import rehearsal
-from gput.local.rehearsal import Part, Played
+from gput.local.rehearsal import Part, Played, policy_for
 from gput.rehearsing import MEANS, rehearsed
 from gput.schemas import OUTPUTS
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
+from shared.claims.manifest import Manifest
 from shared.claims.records import RecordSchema
 from shared.errors import TimedOut, Unavailable
+from shared.names import TravelMode
 from tests.built import built
 from tests.gpu.gpu_world import CLASSES, FEATURES
 from tests.gput.test_rehearsing import KEYS, visit
@@ -47,13 +51,15 @@ def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the played session says; `part` is what was asked of it."""
     told: dict[str, Any] = {
         "phase": "COMPLETED", "part": None, "failure": None, "gpu": {"gput_gpu_training_bytes": 5e6, "gput_gpu_memory_bytes": 8e9},
+        "refusals": {},
         "visits": [visit(holder, mean_loss=loss) for holder in KEYS for loss in (2.0, 1.0)],
     }  # fmt: skip
 
     async def rehearse(folder: Path, part: Part, seconds: float, say: Any) -> Played:
         told["part"] = part
         run, changes = rehearsed(part.manifest, KEYS, visits=part.visits, steps=part.steps)
-        return Played(run, changes, {"phase": told["phase"], "failure": told["failure"]}, told["visits"], told["gpu"])
+        session = {"phase": told["phase"], "failure": told["failure"]}
+        return Played(run, changes, session, told["visits"], told["gpu"], told["refusals"])
 
     monkeypatch.setattr(rehearsal, "rehearse", rehearse)
     return told
@@ -122,6 +128,36 @@ def test_a_session_that_fails_without_a_visits_fault(files: list[str], played: d
     code, found, said = rehearse(capsys, *files)
     assert (code, found["fits"]) == (1, False)
     assert "nobody approved" in said
+
+
+@pytest.mark.parametrize("phase", ["AWAITING_APPROVAL", "COMPLETED"], ids=["all are needed", "a quorum did without it"])
+def test_a_holder_of_it_that_refused_is_a_fault_with_its_reason(
+    phase: str, files: list[str], played: dict[str, Any], capsys: Capture
+) -> None:
+    played |= {"phase": phase, "refusals": {"city": "session.continuation: expected absent or refused, got remaining"}}
+    code, found, said = rehearse(capsys, *files)
+    assert (code, found["fits"], found["phase"]) == (1, False, phase)
+    faults = [(row["about"], row["code"]) for row in found["remarks"] if row["level"] == "fault"]
+    assert faults == [("city", "rehearsal-refused")]
+    assert "session.continuation: expected absent or refused" in said
+    assert "[rehearsal-failed]" in said
+
+
+@pytest.mark.parametrize("quorum", [None, 1, 2])
+@pytest.mark.parametrize("shares", [None, 1, 2])
+@pytest.mark.parametrize("mode", list(TravelMode))
+@pytest.mark.parametrize("continuation", [None, "refused", "remaining"])
+def test_the_policy_of_a_rehearsal_approves_whatever_is_rehearsed(
+    continuation: str | None, mode: TravelMode, shares: int | None, quorum: int | None, files: list[str], tmp_path: Path
+) -> None:
+    said = {"continuation": continuation, "travel_mode": mode, "recovery_shares": shares, "quorum": quorum}
+    asked = json.loads(Path(files[0]).read_bytes()) | said | {"output": {"release_to": ["owner", "holders"]}}
+    run, _ = rehearsed(Manifest.model_validate(asked), KEYS, visits=3)
+    (tmp_path / "policy.toml").write_text(policy_for(run))
+    policy, program = load_policy(tmp_path / "policy.toml"), open_archive(Path(files[2]).read_bytes()).manifest
+    for holder in KEYS:
+        findings = evaluate(policy, run, program, holder, None)
+        assert allowed(findings), [finding for finding in findings if not finding.ok]
 
 
 def test_training_that_takes_more_than_the_gpu_has(files: list[str], played: dict[str, Any], capsys: Capture) -> None:
@@ -270,10 +306,11 @@ def test_whose_data_they_are_must_be_said(word: str, files: list[str], played: d
 def test_a_rehearsal_with_real_processes(files: list[str], tmp_path: Path, capsys: Capture) -> None:
     """Every step of the protocol for real: with held-out records, one holder's mock data, and a schema whose labels the model has not.
 
-    No holder of it is needed, and either's share gives the key away: the rehearsal's policy is as the manifest is.
+    No holder of it is needed, either's share gives the key away, another session may go on without either: the rehearsal's policy is as
+    the manifest is.
     """
     manifest = json.loads(Path(files[0]).read_text())
-    manifest |= {"quorum": 1, "recovery_shares": 1}
+    manifest |= {"quorum": 1, "recovery_shares": 1, "continuation": "remaining"}
     manifest["validation"] = {"dataset": "22" * 32, "records": 9, "every_visits": 2}
     Path(files[0]).write_text(json.dumps(manifest))
     data = mock(files, tmp_path)
