@@ -48,7 +48,7 @@ def candidates(words: Sequence[str], nouns: Mapping[str, tuple[str, str]]) -> li
     while rest and (verb := getattr(command, "commands", {}).get(rest[0])) is not None:
         command = verb
         rest.pop(0)
-    return [word for word in _next(command, rest) if word.startswith(last)] if _wanted(last, command, rest) else []
+    return [word for word in _next(command, rest, last) if word.startswith(last)]
 
 
 def _command(module: str) -> Any:
@@ -57,21 +57,18 @@ def _command(module: str) -> Any:
     return get_command(importlib.import_module(module).app)
 
 
-def _wanted(last: str, command: Any, before: Sequence[str]) -> bool:
-    """Whether names are wanted here, not a file: after an option with a closed list of values, at an option, at a verb."""
-    if last.startswith("-") or hasattr(command, "commands"):
-        return True
-    return bool((before and _choices(command, before[-1])) or _argument(command, before))
-
-
-def _next(command: Any, before: Sequence[str]) -> list[str]:
+def _next(command: Any, before: Sequence[str], last: str) -> list[str]:
+    """The names that are wanted here: an option's or argument's values where they are a closed list, verbs, options. None: a file is."""
     if before and (values := _choices(command, before[-1])):
         return values
-    if values := _argument(command, before):
+    at_option = last.startswith("-")
+    if not at_option and (values := _argument(command, before)):
         return values
     verbs = [name for name, verb in getattr(command, "commands", {}).items() if not verb.hidden]
+    if verbs or not at_option:
+        return verbs
     options = [flag for option in command.params for flag in option.opts if flag.startswith("--") and not option.hidden]
-    return verbs or [*options, "--help", *(["--schema"] if "--format" in options else [])]
+    return [*options, "--help", *(["--schema"] if "--format" in options else [])]
 
 
 def _choices(command: Any, flag: str) -> list[str]:

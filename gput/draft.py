@@ -9,10 +9,14 @@ from shared.claims.manifest import EvidencePolicy, Manifest, RosterEntry
 
 PAGE = 4096
 ROUNDS = STEPS = 10
+LEAST_FLOOR = 16
+"""What the policy of the operator's guide asks, and those of the demos' holders. What a policy refuses stays refused: a draft that asked
+for losses over fewer records would have to be submitted anew."""
 
 
 def draft(archive: Archive, holders: Mapping[str, str], *, emulated: bool) -> Manifest:
-    """A sound manifest over `holders` (name -> key fingerprint): the program's own defaults, and a buffer that a visit fits into.
+    """A sound manifest over `holders` (name -> key fingerprint): the program's own defaults, a buffer that a visit fits into, a privacy
+    floor that holders usually ask.
 
     Args:
         emulated: accept emulated hardware only; else NVIDIA's GPUs in Intel's or AMD's confidential VMs.
@@ -31,5 +35,5 @@ def draft(archive: Archive, holders: Mapping[str, str], *, emulated: bool) -> Ma
         rounds=ROUNDS,
         steps_per_visit=STEPS,
         buffer_bytes=max(PAGE, -(-visit_bytes // PAGE) * PAGE),
-        privacy_floor=program.defaults.batch_size,
+        privacy_floor=max(LEAST_FLOOR, program.defaults.batch_size),
     )

@@ -56,7 +56,8 @@ def stopped_in_order(run: Callable[P, int]) -> Callable[P, int]:
 
 
 def run_in_order(doing: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` of what has services of its own: an impatient second Ctrl-C does not break off their stop, and leaves none running."""
+    """`asyncio.run` of what stops services of its own, or a session, when it is stopped: an impatient second Ctrl-C does not break that
+    off, and leaves none running."""
     import asyncio  # not for `gput --help`
 
     async def once() -> T:

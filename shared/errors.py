@@ -160,5 +160,5 @@ class EmulationWarning(UserWarning):
 
 def installing(extra: str) -> str:
     """How an optional part of the installation is added, for a remedy. Never by the package's name: no index has it, and whoever took that
-    name there would be asked for code."""
-    return f"in a clone of the repository, pip install '.[{extra}]'"
+    name there would be asked for code. Editable, as `make setup` installs: a copy of the clone would take its place for good."""
+    return f"in a clone of the repository, pip install --editable '.[{extra}]'"

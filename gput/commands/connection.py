@@ -29,18 +29,25 @@ UrlOption = Annotated[
 KeyOption = Annotated[Path, typer.Option("--key", envvar="GPUT_KEY", help="your private key file (Ed25519 PEM)")]
 
 
-def connect(url: str, key: Path, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` with a client of its own."""
+def connect(
+    url: str, key: Path, work: Callable[[AsyncClient], Coroutine[Any, Any, T]],
+    run: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run,
+) -> T:  # fmt: skip
+    """Run `work` with a client of its own.
+
+    Args:
+        run: `run_in_order` for work that takes something back when it is stopped, which a second Ctrl-C must not break off.
+    """
     from gput.client import UNATTESTED, AsyncClient  # only now: a command that connects to nobody need not know how
     from gput.config import trusted
 
     trust = trusted() or UNATTESTED
 
-    async def run() -> T:
+    async def connected() -> T:
         async with AsyncClient(url, key, trust=trust) as client:
             return await work(client)
 
-    return asyncio.run(run())
+    return run(connected())
 
 
 def with_session(session: str, url: str, key: Path, work: Callable[[AsyncClient, str], Coroutine[Any, Any, T]]) -> T:

@@ -121,6 +121,17 @@ def _policies(manifest: Manifest, archive: Archive, files: Mapping[str, Path]) -
     ]  # fmt: skip
 
 
+def _refused(refusals: Mapping[str, str]) -> list[Remark]:
+    """What the rehearsal's holders say that would not take part. `refusals`: their reasons, by holder."""
+    from gput.rehearsing import Remark
+
+    return [
+        Remark(holder, "fault", f"its service refused the session: {reason or 'no reason was given'}",
+               "Change what the reason names, in the manifest or the records; then rehearse again.", "rehearsal-refused")
+        for holder, reason in refusals.items()
+    ]  # fmt: skip
+
+
 def _end(
     manifest: Manifest, before: Sequence[Remark], played: Played | None, records: int | None, fmt: Format, archive: Archive
 ) -> None:  # fmt: skip
@@ -132,6 +143,7 @@ def _end(
     measured = r.measured(memory["total"], played.gpu if played is not None else {})
     remarks += r.too_little_memory(memory["total"], measured)
     if played is not None:
+        remarks += _refused(played.refusals)
         for entry in manifest.roster:
             visits = [visit for visit in played.visits if visit["holder"] == entry.holder]
             remarks += r.happened(played.manifest, entry.holder, visits)

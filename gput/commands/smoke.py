@@ -66,7 +66,7 @@ def _there(
     from gput.smoke import Wanted, smoke
 
     wanted = Wanted(content(program, "no-program"), trust, holders, emulated, timeout)
-    return connect(url, key, lambda client: smoke(client, wanted, say))
+    return connect(url, key, lambda client: smoke(client, wanted, say), run_in_order)
 
 
 async def _here(seconds: float) -> dict[str, Any]:

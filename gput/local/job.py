@@ -157,7 +157,7 @@ def policy_text(plan: Plan, programs: str, parties: int | None = None) -> str:
 
 def policy_file(
     dataset: str, programs: str, *, rounds: int, floor: int, parties: int, mode: TravelMode, shares: int | None = None,
-    release_to: Sequence[str] = ("owner",),
+    release_to: Sequence[str] = ("owner",), continuation: bool = False,
 ) -> str:  # fmt: skip
     """A holder's local policy file for a job on emulated hardware.
 
@@ -167,6 +167,7 @@ def policy_file(
         parties: holders of a session at least that must take part.
         mode: how the GPU travels; `paper` is approved where it is said only.
         shares: holders at least whose shares give its key away; as many as parties if None.
+        continuation: whether another session may go on with the model without this holder; what a manifest asks by `remaining`.
     """
     return f"""# What this holder approves without asking its operator; everything else is refused.
 dataset = {json.dumps(dataset)}
@@ -181,6 +182,7 @@ release_to = {json.dumps(list(release_to))}
 travel_modes = {json.dumps([mode])}
 min_parties = {parties}
 min_recovery_shares = {parties if shares is None else shares}
+continuation = {json.dumps(continuation)}
 [evidence]
 allow_emulated = true
 """

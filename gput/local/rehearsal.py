@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gput.api import ENDED
 from gput.client import AsyncClient
 from gput.local.installation import HolderSpec, Installation
 from gput.local.job import Say, policy_file
@@ -43,13 +44,14 @@ class Part:
 @dataclass(frozen=True)
 class Played:
     """What came of it: the manifest that ran, in what it differs, the session and its visits as the API shows them. `gpu`: what its GPU
-    agent measured, by the names of its metrics."""
+    agent measured, by the names of its metrics; `refusals`: why a holder refused it, by holder."""
 
     manifest: Manifest
     changes: Sequence[str]
     session: Mapping[str, Any]
     visits: Sequence[Mapping[str, Any]]
     gpu: Mapping[str, float] = field(default_factory=dict)
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 async def rehearse(folder: Path, part: Part, seconds: float, say: Say) -> Played:
@@ -85,6 +87,26 @@ async def measured(url: str) -> dict[str, float]:
     return {sample.name: sample.value for sample in samples if "gpu" in sample.labels}
 
 
+def policy_for(manifest: Manifest) -> str:
+    """The policy file by which every holder of a rehearsal approves its manifest, whatever that one asks of holders."""
+    return policy_file(
+        DATASET, f'digests = ["{manifest.program}"]', rounds=manifest.rounds, floor=manifest.privacy_floor,
+        parties=manifest.quorum or len(manifest.roster), mode=manifest.travel_mode, shares=manifest.recovery_shares,
+        release_to=manifest.output.release_to, continuation=manifest.continuation == "remaining",
+    )  # fmt: skip
+
+
+async def ended(client: AsyncClient, session: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The session once it has ended, is paused, or a holder refused it, which nobody here will ever take back; and why, by holder."""
+    view = await client.session(session)
+    while view["phase"] not in (*ENDED, "PAUSED") and not any(one["decision"] == "refuse" for one in view["holders"]):
+        # A running session's facts are many, and the rehearsal measures how long its visits take.
+        news = {"version": view["version"]} if view["phase"] == "AWAITING_APPROVAL" else {"phase": view["phase"]}
+        view = await client.session(session, wait=25, **news)
+    decisions = await client.items(f"sessions/{session}/approvals")
+    return view, {str(one["holder"]): str(one["reason"]) for one in decisions if one["decision"] == "refuse"}
+
+
 class _Rehearsal:
     def __init__(self, folder: Path, part: Part, say: Say) -> None:
         self._folder, self._part, self._say = folder, part, say
@@ -117,9 +139,9 @@ class _Rehearsal:
             await client.upload_validation(held_out)
         session = self._session = str((await client.submit(manifest))["id"])
         self._say(f"{manifest.rounds} visits to each of {len(manifest.roster)} holders …")
-        view = await client.wait(session)
+        view, refusals = await ended(client, session)
         gpu = await measured(f"{self._installation.services['agent'].url}/metrics")
-        return Played(manifest, changes, view, await client.items(f"sessions/{session}/visits"), gpu)
+        return Played(manifest, changes, view, await client.items(f"sessions/{session}/visits"), gpu, refusals)
 
     async def waited_for(self) -> str:
         """What it was doing when its time was up, for a message; empty before there was a session."""
@@ -145,7 +167,7 @@ class _Rehearsal:
         return np.concatenate([column.reshape(count, -1).view(np.uint8) for column in columns], axis=1).tobytes()
 
     def _write(self, manifest: Manifest) -> None:
-        """The made-up records, and the policy that approves this manifest's session."""
+        """The made-up records, and the policy."""
         import numpy as np  # here: every command would pay for it
 
         program = self._opened.manifest
@@ -155,9 +177,4 @@ class _Rehearsal:
                 program.records, records_for(manifest, program, name), self._part.seed + number
             )
             np.savez(file, **made)
-        policy = policy_file(
-            DATASET, f'digests = ["{manifest.program}"]', rounds=manifest.rounds, floor=manifest.privacy_floor,
-            parties=manifest.quorum or len(manifest.roster), mode=manifest.travel_mode, shares=manifest.recovery_shares,
-            release_to=manifest.output.release_to,
-        )  # fmt: skip
-        (self._folder / "policy.toml").write_text(policy)
+        (self._folder / "policy.toml").write_text(policy_for(manifest))

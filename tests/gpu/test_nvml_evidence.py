@@ -185,7 +185,7 @@ def test_a_missing_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(ConfigurationError) as caught:
         open_source("nvml:0")
-    assert "pip install '.[nvml]'" in (caught.value.remedy or "")
+    assert "pip install --editable '.[nvml]'" in (caught.value.remedy or "")
     monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(nvmlInit=print))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError) as caught:
         open_source("nvml:0")

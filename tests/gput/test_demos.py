@@ -195,7 +195,7 @@ def test_without_scikit_learn_one_line_says_what_to_install(
     assert main(["demo", "hospitals", "--dir", str(tmp_path / "run")]) == Unavailable.exit_code
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "pip install '.[demos]'" in told
+    assert "pip install --editable '.[demos]'" in told
     assert not (tmp_path / "run").exists()
 
 

@@ -47,13 +47,14 @@ def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the played session says; `part` is what was asked of it."""
     told: dict[str, Any] = {
         "phase": "COMPLETED", "part": None, "failure": None, "gpu": {"gput_gpu_training_bytes": 5e6, "gput_gpu_memory_bytes": 8e9},
-        "visits": [visit(holder, mean_loss=loss) for holder in KEYS for loss in (2.0, 1.0)],
+        "visits": [visit(holder, mean_loss=loss) for holder in KEYS for loss in (2.0, 1.0)], "refusals": {},
     }  # fmt: skip
 
     async def rehearse(folder: Path, part: Part, seconds: float, say: Any) -> Played:
         told["part"] = part
         run, changes = rehearsed(part.manifest, KEYS, visits=part.visits, steps=part.steps)
-        return Played(run, changes, {"phase": told["phase"], "failure": told["failure"]}, told["visits"], told["gpu"])
+        session = {"phase": told["phase"], "failure": told["failure"]}
+        return Played(run, changes, session, told["visits"], told["gpu"], told["refusals"])
 
     monkeypatch.setattr(rehearsal, "rehearse", rehearse)
     return told
@@ -124,6 +125,16 @@ def test_a_session_that_fails_without_a_visits_fault(files: list[str], played: d
     assert "nobody approved" in said
 
 
+def test_a_holder_of_it_that_refused_is_a_fault(files: list[str], played: dict[str, Any], capsys: Capture) -> None:
+    """Also where a quorum did without it."""
+    played["refusals"] = {"city": "session.continuation: expected absent or refused, got remaining"}
+    code, found, said = rehearse(capsys, *files)
+    assert (code, found["fits"], found["phase"]) == (1, False, "COMPLETED")
+    [fault] = [row for row in found["remarks"] if row["level"] == "fault"]
+    assert (fault["about"], fault["code"]) == ("city", "rehearsal-refused")
+    assert re.search(r"session\.continuation: expected absent or refused.*\[rehearsal-failed\]", said)
+
+
 def test_training_that_takes_more_than_the_gpu_has(files: list[str], played: dict[str, Any], capsys: Capture) -> None:
     played["gpu"] = {"gput_gpu_training_bytes": 8e9, "gput_gpu_memory_bytes": 8e9}
     code, found, _ = rehearse(capsys, *files)
@@ -186,16 +197,14 @@ def test_a_policy_that_would_refuse(files: list[str], played: dict[str, Any], tm
     (tmp_path / "policy.toml").write_text(POLICY)
     code, found, _ = rehearse(capsys, *files, "--policy", f"north={tmp_path / 'policy.toml'}")
     assert (code, found["phase"]) == (1, "not run")
-    refusals = [row["reason"] for row in found["remarks"] if row["code"] == "policy-refuses"]
-    assert any("programs" in reason for reason in refusals)
-    assert not any("max_rounds" in reason for reason in refusals)
+    refusals = " ".join(row["reason"] for row in found["remarks"] if row["code"] == "policy-refuses")
+    assert ("programs" in refusals, "max_rounds" in refusals) == (True, False)
 
 
 def test_a_policy_that_names_owners_is_told_and_refuses_nothing(
     files: list[str], played: dict[str, Any], tmp_path: Path, capsys: Capture
 ) -> None:
-    owned = POLICY + f'[session]\nowners = ["{"ab" * 32}"]\n'
-    (tmp_path / "policy.toml").write_text(owned)
+    (tmp_path / "policy.toml").write_text(POLICY + f'[session]\nowners = ["{"ab" * 32}"]\n')
     _, found, _ = rehearse(capsys, *files, "--policy", f"north={tmp_path / 'policy.toml'}")
     [told] = [row for row in found["remarks"] if row["code"] == "policy-names-owners"]
     assert (told["level"], "ab" * 32 in told["reason"]) == ("note", True)
@@ -269,11 +278,10 @@ def test_whose_data_they_are_must_be_said(word: str, files: list[str], played: d
 @pytest.mark.processes
 def test_a_rehearsal_with_real_processes(files: list[str], tmp_path: Path, capsys: Capture) -> None:
     """Every step of the protocol for real: with held-out records, one holder's mock data, and a schema whose labels the model has not.
-
-    No holder of it is needed, and either's share gives the key away: the rehearsal's policy is as the manifest is.
+    Nor is any holder needed, either's share gives the key away, another session may go on without either: its policy is as the manifest.
     """
     manifest = json.loads(Path(files[0]).read_text())
-    manifest |= {"quorum": 1, "recovery_shares": 1}
+    manifest |= {"quorum": 1, "recovery_shares": 1, "continuation": "remaining"}
     manifest["validation"] = {"dataset": "22" * 32, "records": 9, "every_visits": 2}
     Path(files[0]).write_text(json.dumps(manifest))
     data = mock(files, tmp_path)

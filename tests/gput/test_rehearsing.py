@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from data_holder.policy import load_policy
+from data_holder.policy_rules import allowed, evaluate
 from gput.draft import draft
+from gput.local.rehearsal import policy_for
 from gput.rehearsing import (
     MOST_BYTES,
     Remark,
@@ -22,9 +26,18 @@ from gput.rehearsing import (
     too_little_memory,
 )
 from shared.claims.archive import Archive, open_archive
-from shared.claims.manifest import Acceptance, Contributor, EvidencePolicy, Manifest, Predecessor, Validation
+from shared.claims.manifest import (
+    Acceptance,
+    Contributor,
+    EvidencePolicy,
+    Manifest,
+    OutputPolicy,
+    Predecessor,
+    Validation,
+)
 from shared.claims.privacy import Privacy
 from shared.claims.training import Schedule
+from shared.names import TravelMode
 from tests.built import built
 from tests.gpu.gpu_world import CLASSES, FEATURES
 
@@ -90,6 +103,22 @@ def test_it_is_the_manifest_but_for_what_it_says(archive: Archive) -> None:
     assert run.model_dump(exclude=other) == manifest.model_dump(exclude=other)
     assert (run.rounds, changes[1:]) == (3, ["3 of 50 rounds"])
     assert rehearsed(asked(archive, rounds=2), KEYS, visits=3)[0].rounds == 2
+
+
+@pytest.mark.parametrize("quorum", [None, 1, 2])
+@pytest.mark.parametrize("shares", [None, 1, 2])
+@pytest.mark.parametrize("mode", list(TravelMode))
+@pytest.mark.parametrize("continuation", [None, "refused", "remaining"])
+def test_the_policy_of_its_holders_approves_whatever_it_asks(
+    continuation: str | None, mode: TravelMode, shares: int | None, quorum: int | None, archive: Archive, tmp_path: Path
+) -> None:
+    changes = {"continuation": continuation, "travel_mode": mode, "recovery_shares": shares, "quorum": quorum}
+    run, _ = rehearsed(asked(archive, output=OutputPolicy(release_to=("owner", "holders")), **changes), KEYS, visits=3)
+    (tmp_path / "policy.toml").write_text(policy_for(run))
+    policy = load_policy(tmp_path / "policy.toml")
+    for holder in KEYS:
+        findings = evaluate(policy, run, archive.manifest, holder, None)
+        assert allowed(findings), [finding for finding in findings if not finding.ok]
 
 
 def test_shorter_visits_keep_the_schedule_of_the_whole_session(archive: Archive) -> None:

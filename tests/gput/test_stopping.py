@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, MagicMock, Mock
 
 import pytest
 
@@ -21,7 +21,6 @@ from gput.__main__ import main
 from gput.commands import demo as command
 from gput.files import fleeting
 from gput.local.demo import Demo
-from gput.smoke import Wanted, smoke
 from gput.stop_signals import run_in_order, stopped_in_order
 from shared.crypto.signing import PartyKey
 from tests.gput.test_gput_commands import NOBODY
@@ -112,12 +111,14 @@ def in_a_process(command: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "ctrl_c"), [
+    (signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.default_int_handler), (signal.SIGTERM, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_IGN),
+], ids=["ctrl-c", "hangup", "term", "hangup in the background", "term in the background"])  # fmt: skip
 def test_a_smoke_test_that_is_stopped_cancels_its_session(
     number: signal.Signals, ctrl_c: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`timeout` sends its signal twice."""
+    """`timeout` sends its signal twice, and an impatient person Ctrl-C while the session is being cancelled."""
 
     async def waits(_session: str) -> None:
         os.kill(os.getpid(), number)
@@ -125,35 +126,23 @@ def test_a_smoke_test_that_is_stopped_cancels_its_session(
         await asyncio.Event().wait()
 
     async def act(session: str, what: str) -> None:
+        os.kill(os.getpid(), number)
         await asyncio.sleep(0)
         (tmp_path / session).write_text(what)
 
     async def drafted(*_: object) -> SimpleNamespace:
         return SimpleNamespace(roster=[SimpleNamespace(holder="north")])
 
-    def command(*_: object, **__: object) -> int:
+    def command() -> int:
         signal.signal(signal.SIGINT, ctrl_c)
-        client: Any = Mock(
-            upload_program=AsyncMock(), submit=AsyncMock(return_value={"id": "s_1"}), wait=waits, act=act
-        )
-        asyncio.run(smoke(client, Wanted(b"", tmp_path), Mock()))
-        return 0
+        return main(["smoke", str(tmp_path / "p.gput"), "--url", NOBODY, "--key", "k.pem", "--trust", str(tmp_path)])
 
+    client = MagicMock(upload_program=AsyncMock(), submit=AsyncMock(return_value={"id": "s_1"}), wait=waits, act=act)
+    client.__aenter__.return_value = client
     monkeypatch.setattr("gput.smoke._manifest", drafted)
-    monkeypatch.setattr("gput.commands.connection.connect", command)
-    for file in ("p.gput", "k.pem"):
-        (tmp_path / file).touch()
-    words = [
-        "smoke",
-        str(tmp_path / "p.gput"),
-        "--url",
-        NOBODY,
-        "--key",
-        str(tmp_path / "k.pem"),
-        "--trust",
-        str(tmp_path),
-    ]
-    assert in_a_process(lambda: main(words)) == 128 + number
+    monkeypatch.setattr("gput.client.AsyncClient", Mock(return_value=client))
+    (tmp_path / "p.gput").touch()
+    assert in_a_process(command) == 128 + number
     assert (tmp_path / "s_1").read_text() == "cancel"
 
 

@@ -20,7 +20,9 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 @contextmanager
 def started() -> Iterator[Any]:
     """The browser. Skips the test where there is none."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[test]'")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install --editable '.[test]'"
+    )
     if CHROMIUM is None:
         pytest.skip("no chromium here: apt-get install chromium")
     with api.sync_playwright() as playwright:

@@ -188,7 +188,7 @@ async function d() {
 
 
 def test_the_wheel_has_every_file_of_the_pages(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="hatchling is not installed: pip install '.[test]'")
+    pytest.importorskip("hatchling", reason="hatchling is not installed: pip install --editable '.[test]'")
     code = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
