@@ -115,7 +115,8 @@ class Forger(Maker):
         self._epoch += 2
         holder = leaf.holder or holder_at(self.manifest, leaf.stop)
         visit = new_visit_id(secrets.token_bytes)
-        said = self._statement(leaf.stop, holder, visit, model).model_copy(
+        usual = self._statement(max(1, leaf.stop), holder, visit, model)  # no claim is made of a stop before the first
+        said = usual.model_copy(
             update={"epoch": self._epoch, "first_step": self._steps.get(model, 0)} | (leaf.said or {})
         )
         told = {"round": round_of(self.manifest, leaf.stop)} | (leaf.told or {})

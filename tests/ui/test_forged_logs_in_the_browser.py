@@ -80,6 +80,7 @@ FORGED: dict[str, tuple[Make, str]] = {
     "losses told under the floor": (_log(Visited(1, told={"losses_released": True})), "privacy floor"),
     "a stop twice": (_log(ONE, ONE, TWO), "no stop, visit or epoch has two receipts"),
     "a receipt twice, behind a restore": (_log(ONE, TWO, _restored(1), Again(1)), "visit v_"),
+    "a restore to further on than the log": (_log(ONE, _restored(5), TWO), "stop 2 lies behind already"),
     "another holder's stop": (_log(ONE, Visited(2, A)), "another holder's stop"),
     "a stop that no plan has": (_log(Visited(7)), "the plan has no such stop"),
     "a stop before the first": (_log(Visited(0, C)), "the plan has no such stop"),

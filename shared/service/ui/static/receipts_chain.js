@@ -20,13 +20,12 @@ const restoredTo = (event) => (event[2] === "restored" ? event[3].get("position"
 /** No stop comes twice but behind a restore, no visit or epoch ever, and none behind the session's end. Throws CheckFailed. */
 export function checkOnce(checked) {
   const seen = new Set();
-  let counting = [];
-  let over = "";
+  let [counting, behind, over] = [[], 0, ""];
   for (const { index: leaf, receipt, event } of checked) {
     if (!receipt) {
       const position = restoredTo(event);
       if (["", OVER[0]].includes(over)) over = OVER.includes(event[2]) ? event[2] : position === null ? over : "";
-      if (position !== null) counting = counting.filter((one) => one.get("index") <= position);
+      if (position !== null) [counting, behind] = [counting.filter((one) => one.get("index") <= position), position];
       continue;
     }
     require("once", !over, `leaf ${leaf}: comes after ${over}`);
@@ -35,11 +34,11 @@ export function checkOnce(checked) {
       seen.add(`${what} ${name}`);
     }
     const stop = receipt.get("index");
-    const last = counting.at(-1)?.get("index") ?? 0;
-    require("once", stop > last, `leaf ${leaf}: stop ${stop} lies behind already, and no leaf tells of a restore to before it`);
+    require("once", stop > behind, `leaf ${leaf}: stop ${stop} lies behind already, and no leaf tells of a restore to before it`);
     const twice = counting.findLast((one) => one.get("round") === receipt.get("round") && one.get("holder") === receipt.get("holder"));
     require("once", !twice, `leaf ${leaf}: ${receipt.get("holder")} has a receipt of round ${receipt.get("round")} before`);
     counting.push(receipt);
+    behind = stop;
   }
 }
 
