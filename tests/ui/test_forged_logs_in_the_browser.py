@@ -11,6 +11,7 @@ import pytest
 from gput.receipts import verify
 from shared.canonical import cbor_bytes
 from shared.claims.manifest import Validation
+from shared.claims.receipt import DeviceStatement, Receipt
 from shared.errors import BadRequest, VerificationFailed
 from shared.protocol.log_events import event_bytes
 from tests.gput.forged_logs import A, Again, B, C, Forger, Happened, Visited
@@ -68,6 +69,7 @@ HONEST: dict[str, Make] = {
     "stops passed over": _log(TWO, Visited(6)),
     "a restore": _log(ONE, TWO, _restored(1), Visited(2, start=0), THREE),
     "enough learnt, and lost again": _log(ONE, TWO, ENOUGH, _restored(1), Visited(2, start=0)),
+    "a time that no calendar has": _log(Visited(1, told={"closed_at": 2**53 - 1})),
     "events of other kinds": _log(Happened("recalled", {}), ONE),
     "a veto behind an approval": _approvals(
         _word(A),
@@ -80,6 +82,7 @@ FORGED: dict[str, tuple[Make, str]] = {
     "losses told under the floor": (_log(Visited(1, told={"losses_released": True})), "privacy floor"),
     "a stop twice": (_log(ONE, ONE, TWO), "no stop, visit or epoch has two receipts"),
     "a receipt twice, behind a restore": (_log(ONE, TWO, _restored(1), Again(1)), "visit v_"),
+    "a restore to further on than can be counted": (_log(ONE, _restored(2**53)), "does not say how many stops lie behind it"),
     "a restore to further on than the log": (_log(ONE, _restored(5), TWO), "stop 2 lies behind already"),
     "another holder's stop": (_log(ONE, Visited(2, A)), "another holder's stop"),
     "a stop that no plan has": (_log(Visited(7)), "the plan has no such stop"),
@@ -132,3 +135,35 @@ def test_a_forged_log_is_refused_by_both(page: Any, forger: Forger, name: str) -
     found = page.evaluate(CHECK, bundle)
     assert any(named in line for line in found), found
     assert not held_by_gput(forger, bundle)
+
+
+def _counts(claim: type[Receipt | DeviceStatement]) -> list[str]:
+    return [name for name, field in claim.model_fields.items() if field.annotation is int]
+
+
+@pytest.mark.parametrize("number", [2**53, 2**64 - 1, -1])
+def test_what_no_reader_can_count_is_refused_by_both_and_named(page: Any, forger: Forger, number: int) -> None:
+    told, said = _counts(Receipt), _counts(DeviceStatement)
+    assert ("closed_at" in told, "steps" in said) == (True, True)
+    forged = [(name, Visited(1, told={name: number})) for name in told]
+    forged += [(name, Visited(1, said={name: number})) for name in said if name not in told]
+    for name, leaf in forged:
+        bundle = forger.bundle(leaf)
+        (found,) = page.evaluate(CHECK, bundle)
+        assert f"{name} is no count that every reader can hold" in found
+        assert not held_by_gput(forger, bundle), name
+
+
+VERDICT = """async bundle => {
+  const { verifiedLog } = await import("/ui/common/receipts_view.js");
+  const place = document.createElement("div");
+  await verifiedLog(place, async () => bundle, "gput receipts verify");
+  return place.querySelector("#verdict")?.textContent ?? place.textContent;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("closed_at", "said"), [(2**53 - 1, "VERIFIED HERE"), (2**53, "closed_at is no count"), (2**64 - 1, "closed_at is no")]
+)  # fmt: skip
+def test_a_verdict_is_drawn_whatever_time_a_receipt_tells(page: Any, forger: Forger, closed_at: int, said: str) -> None:
+    assert said in page.evaluate(VERDICT, forger.bundle(Visited(1, told={"closed_at": closed_at})))

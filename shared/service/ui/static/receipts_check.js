@@ -2,6 +2,7 @@
 
 import { CheckFailed, fromBase64, fromHex, hashed, toBase64, toHex } from "./bytes.js";
 import { decode, encode } from "./cbor.js";
+import { claimOf, isCount } from "./claims.js";
 import { checkLabelled, ed25519, parse, verified } from "./cose.js";
 import { checkInclusion, leafHash } from "./merkle.js";
 import { checkChain, checkOnce } from "./receipts_chain.js";
@@ -116,12 +117,10 @@ function compare(receipt, statement, signer, known) {
 async function receiptOf(leaf, known) {
   const outer = parse(leaf);
   const payload = await verified(outer, known.signers.namedBy(outer.kid), "orchestrator's signature");
-  const receipt = decode(payload);
-  require("receipt", receipt instanceof Map && receipt.get("profile") === "gput/receipt/1", "not a receipt");
+  const receipt = claimOf(payload, "gput/receipt/1", "receipt");
   const signer = known.signers.introducedBy(receipt.get("orchestrator_runtime_data"));
   const inner = parse(receipt.get("statement"));
-  const statement = decode(await verified(inner, signer.statement, "device's signature"));
-  require("statement", statement instanceof Map && statement.get("profile") === "gput/statement/1", "not a device statement");
+  const statement = claimOf(await verified(inner, signer.statement, "device's signature"), "gput/statement/1", "device statement");
   compare(receipt, statement, signer, known);
   known.own?.(receipt, statement, signer);
   return { receipt, statement };
@@ -134,8 +133,7 @@ export function eventOf(leaf, session) {
   const [, of, kind, details] = event;
   require("event", of === session, "of another session");
   require("event", typeof kind === "string" && details instanceof Map, "not the form of one");
-  const position = details.get("position");
-  require("event", kind !== "restored" || (Number.isSafeInteger(position) && position >= 0), "a restore that does not say how many stops lie behind it");
+  require("event", kind !== "restored" || isCount(details.get("position")), "a restore that does not say how many stops lie behind it");
   require("event", kind !== "best_chosen" || typeof details.get("model") === "string", "the choice of a model that names none");
   return event;
 }
