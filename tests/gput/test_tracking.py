@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gput.__main__ import main
-from gput.commands import session_metrics
+from gput.commands import session_files
 from gput.tracking import Point, curves, to_mlflow, to_tensorboard
 from shared.errors import BadRequest, Conflict, Unavailable
 
@@ -192,7 +192,7 @@ def test_an_mlflow_that_is_down_is_told_soon(
         return send(*words, **more)
 
     monkeypatch.setattr(requests.Session, "request", noting)
-    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES, EVENTS))
+    monkeypatch.setattr(session_files, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES, EVENTS))
     words = ["session", "export-metrics", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]
     assert main([*words, "--mlflow", "http://me:secret@127.0.0.1:9"]) == Unavailable.exit_code
     said = capsys.readouterr().err
@@ -213,7 +213,7 @@ def test_the_command_asks_the_api_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tensorboardX")
-    monkeypatch.setattr(session_metrics, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES, EVENTS))
+    monkeypatch.setattr(session_files, "with_session", lambda session, url, key, work: (VIEW, VISITS, LOSSES, EVENTS))
     words = ["session", "export-metrics", "s_1", "--url", "http://127.0.0.1:9", "--key", "k.pem"]
     assert main(words) == 2
     assert "[no-tracker]" in capsys.readouterr().err

@@ -8,6 +8,12 @@ import { checkLog, judged, withFlippedBit } from "./receipts_check.js";
 
 const SHOWN = 200;
 
+/** The command that saves a session's receipts, in a folder of their own: another session's lie in another. */
+export const saving = (session) => `gput session receipts ${session} --trust TRUST_FOLDER -o receipts-${session}`;
+
+/** The commands that save and really check them. `head`: SIZE:ROOT to hold the log against, if one is remembered. */
+export const checking = (session, head = null) => `${saving(session)} && gput receipts verify receipts-${session}${head ? ` --head ${head}` : ""}`;
+
 /** What stands in place of results where the browser cannot check: nothing was verified, and why. */
 function unable(lacks) {
   return h("div", { id: "verdict", class: "problem", role: "alert" }, h("strong", null, "Not verified here: "), "this browser lacks what it takes. Nothing below was checked by it.",
