@@ -5,6 +5,7 @@ Only what the caller may see is in the views (the release rule), so nothing else
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -75,7 +76,7 @@ def _held_out(
     visits: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], ended: Mapping[str, float]
 ) -> Iterator[Point]:
     """Of visits; of tours, whose visits begin at one step and are trained on together; of accumulated tours; of the model at the end."""
-    closed = {visit["index"]: visit for visit in visits if visit["outcome"] == "closed"}  # the last attempt
+    closed, events = _standing([visit for visit in visits if visit["outcome"] == "closed"], list(events))
     steps = Counter[int]()
     for visit in closed.values():
         steps[visit["first_step"]] += visit["steps"]
@@ -91,6 +92,30 @@ def _held_out(
             ends[n] for n, visit in closed.items() if visit["round"] == event["round"]
         ]  # fmt: skip
         yield Point("loss/held-out", max(of, default=0), measured, event["at"])
+
+
+def _standing(
+    closed: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The visits, by stop, and the events that no later restore took back: its steps are behind nothing that was measured since."""
+    restores = [(one["at"], one["position"]) for one in events if one.get("fact") == "restored" and "position" in one]
+
+    def stands(stop: int, at: float, until: float = math.inf) -> bool:
+        return all(stop <= position for back, position in restores if at <= back <= until)
+
+    def behind(event: Mapping[str, Any]) -> int:
+        if event.get("fact") != "tour_judged":
+            return int(event.get("position") or 0)
+        return max((
+            visit["index"] for visit in closed
+            if visit["round"] == event["round"] and visit["closed_at"] <= event["at"]
+            and stands(visit["index"], visit["closed_at"], event["at"])
+        ), default=0)  # fmt: skip
+
+    stood = {
+        visit["index"]: visit for visit in closed if stands(visit["index"], visit["closed_at"])
+    }  # the last attempt
+    return stood, [event for event in events if stands(behind(event), event["at"])]
 
 
 def to_tensorboard(points: Iterable[Point], session: str, folder: Path) -> Path:

@@ -85,6 +85,31 @@ def test_what_was_made_again_after_a_restore_has_one_value() -> None:
     assert [p.value for p in points if p.curve == "loss/a"] == [11.0]
 
 
+PASSED_OVER = [
+    _visit(1, "a", first_step=0, steps=3), _visit(2, "b", first_step=3, steps=3, validation_after=9.0),
+    _visit(3, "c", first_step=3, steps=3, validation_after=0.5, closed_at=600.0),
+]  # fmt: skip
+"""Stop 2 was taken back by a restore, and passed over when it came again; stop 3 began where it had begun."""
+BACK = {"fact": "restored", "position": 1, "at": 500.0}
+
+
+def test_what_a_restore_took_back_for_good_is_behind_no_measured_loss() -> None:
+    assert held_out(PASSED_OVER, BACK) == [(3, 2.0), (6, 0.5)]
+    early = {"fact": "last_checked", "position": 2, "validation_after": 7.0, "at": 400.0}
+    assert held_out(PASSED_OVER[:2], early, BACK) == [(3, 2.0)]
+    assert held_out(PASSED_OVER, BACK, early | {"position": 3, "at": 700.0}) == [(3, 2.0), (6, 7.0)]
+
+
+def test_a_tour_that_a_restore_took_back_is_measured_when_it_ends_again() -> None:
+    visits = [one | {"validation_after": None, "first_step": 3 * n} for n, one in enumerate(PASSED_OVER)]
+    judged = {"fact": "tour_judged", "round": 1, "stepped": True, "validation_after": 4.0, "at": 400.0}
+    assert held_out(visits[:2], judged) == [(6, 4.0)]
+    assert held_out(visits[:2], judged, BACK) == []
+    assert held_out(visits[:2], judged, BACK | {"position": 2}) == [(6, 4.0)]
+    visits[2]["first_step"] = 3
+    assert held_out(visits, judged, BACK, judged | {"validation_after": 3.0, "at": 700.0}) == [(6, 3.0)]
+
+
 def _events(path: Path) -> list[Any]:
     """TensorBoard's records, each with its two checksums, read without the writer's code."""
     event = pytest.importorskip("tensorboardX.proto.event_pb2").Event

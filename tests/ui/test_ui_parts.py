@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.gput.test_tracking import BACK, PASSED_OVER, held_out
 from tests.ui.conftest import NewTab
 from tests.ui.stage import OWNER_READER, READER, UiStage
 
@@ -82,6 +83,21 @@ def test_held_out_losses_of_tours_stand_where_the_tour_ended(run: Any) -> None:
     judged = [{"fact": "tour_judged", "round": n, "stepped": n == 1, "validation_after": 3 - n} for n in (1, 2)]
     last = {"fact": "last_checked", "position": 4, "validation_after": 0.5}
     assert run("losses", "heldOut", accumulated, [*judged, last]) == [[8, 2], [16, 0.5]]
+
+
+def test_held_out_losses_stand_where_the_command_line_puts_them_whatever_a_restore_took_back(run: Any) -> None:
+    """By one rule: the page's curve is the one that is exported."""
+    judged = {"fact": "tour_judged", "round": 1, "stepped": True, "validation_after": 4.0, "at": 400.0}
+    last = {"fact": "last_checked", "position": 3, "validation_after": 7.0, "at": 700.0}
+    quiet = [one | {"validation_after": None} for one in PASSED_OVER]
+    cases: list[tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[int, float]]]] = [
+        (PASSED_OVER, [BACK], [(3, 2.0), (6, 0.5)]), (PASSED_OVER, [BACK, last], [(3, 2.0), (6, 7.0)]),
+        (PASSED_OVER[:2], [last | {"position": 2, "at": 400.0}, BACK], [(3, 2.0)]), (quiet[:2], [judged, BACK], []),
+        (quiet[:2], [judged], [(6, 4.0)]), (quiet[:2], [judged, BACK | {"position": 2}], [(6, 4.0)]),
+        (quiet, [judged, BACK, judged | {"validation_after": 3.0, "at": 700.0}], [(6, 3.0)]),
+    ]  # fmt: skip
+    for visits, facts, said in cases:
+        assert [tuple(point) for point in run("losses", "heldOut", visits, facts)] == held_out(visits, *facts) == said
 
 
 def test_a_loss_that_is_released_as_nothing_is_no_base_of_a_share(run: Any) -> None:

@@ -66,13 +66,24 @@ export function thinned(points, most) {
   return found.filter((point, at) => at === 0 || point !== found[at - 1]);
 }
 
-/** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of accumulated tours and of the end. */
+/** Of closed visits and facts those that no later restore took back: its steps are behind nothing that was measured since. As `_standing` in `gput.tracking`. */
+function standing(closed, facts) {
+  const restores = facts.filter((one) => one.fact === "restored" && one.position !== undefined);
+  const stands = (stop, at, until = Infinity) => restores.every((back) => !(at <= back.at && back.at <= until) || stop <= back.position);
+  const stood = (until) => closed.filter((one) => stands(one.index, one.closed_at, until));
+  const behind = ({ fact, round, position, at }) => (fact !== "tour_judged" ? position ?? 0
+    : stood(at).reduce((most, one) => (one.round === round && one.closed_at <= at ? Math.max(most, one.index) : most), 0));
+  return [stood(Infinity), facts.filter((one) => stands(behind(one), one.at))];
+}
+
+/** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of restores, of accumulated tours and of the end. */
 export function heldOut(visits, facts = []) {
-  const closed = closedOnce(visits), ends = new Map(), found = new Map();
+  const [stood, measured] = standing(visits.filter((one) => one.outcome === "closed"), facts);
+  const closed = closedOnce(stood), ends = new Map(), found = new Map();
   for (const { first_step: first, steps } of closed) ends.set(first, (ends.get(first) ?? first) + steps);
   const put = (of, loss) => loss != null && found.set(of.reduce((most, one) => Math.max(most, ends.get(one.first_step)), 0), loss);
   for (const one of closed) put([one], one.validation_after);
-  for (const { fact, stepped, round, position, validation_after: loss } of facts) {
+  for (const { fact, stepped, round, position, validation_after: loss } of measured) {
     if (fact === "tour_judged" && stepped) put(closed.filter((one) => one.round === round), loss);
     if (fact === "last_checked") put(closed.filter((one) => one.index <= position), loss);
   }
