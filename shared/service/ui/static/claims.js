@@ -7,6 +7,7 @@ import { require } from "./require.js";
 const COUNTS = {
   "gput/receipt/1": ["index", "round", "attempt", "epoch", "fence_epoch", "closed_at"],
   "gput/statement/1": ["boot_counter", "life", "epoch", "records", "length", "dataset_records", "first_step", "steps", "scrubbed_bytes"],
+  "gput/tour/1": ["boot_counter", "life", "round", "batches"],
 };
 const WITHIN = { accumulated: ["batches"], mixed: ["round", "seed", "visits", "records", "first"] };
 
