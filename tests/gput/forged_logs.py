@@ -142,13 +142,12 @@ class Forger(Maker):
         holder = leaf.holder or holder_at(self.manifest, leaf.stop)
         visit = new_visit_id(secrets.token_bytes)
         rejected = (leaf.told or {}).get("outcome") == "rejected"
-        usual = self._statement(
-            max(1, leaf.stop), holder, visit, begun.model
-        )  # no claim is made of a stop before the first
+        stop = max(1, leaf.stop)  # of one before the first no claim is made, only changed to be
+        usual = self._statement(stop, holder, visit, begun.model)
         added = {} if self.manifest.accumulate is None else self._added(begun, usual, rejected=rejected)
         said = usual.model_copy(update={"epoch": self._epoch, "first_step": begun.step} | added | (leaf.said or {}))
-        told = {"round": round_of(self.manifest, leaf.stop)} | (leaf.told or {})
-        receipt = self._receipt(leaf.stop, said, self._opened[holder]).model_copy(update=told)
+        told = {"index": leaf.stop, "round": round_of(self.manifest, leaf.stop)} | (leaf.told or {})
+        receipt = self._receipt(stop, said, self._opened[holder]).model_copy(update=told)
         kept = said.accumulated
         after = begun if rejected else State(
             said.model_after, said.first_step + said.steps, *((kept.after, kept.batches) if kept else begun[2:])
