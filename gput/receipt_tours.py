@@ -102,7 +102,9 @@ def _heard(event: Any, stood: list[tuple[int, _Held]], left: set[_Held]) -> tupl
     position, best = restored_to(event), chosen(event)
     if position is not None:
         return gone_back(stood, position)
-    return stood, left | {held for _, held in stood if held.model == best}
+    again = sorted({held for _, held in stood if held.model == best})
+    # A late approval may bring a visit before the GPU has gone back to it; and once it has, a checkpoint seals it at the last stop.
+    return [*stood, *((stood[-1][0], held) for held in again)], left | set(again)
 
 
 def _fault(began: _Held, left: set[_Held]) -> str:

@@ -23,13 +23,12 @@ from gput.commands.connection import (
 )
 from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.commands.rehearse import rehearse
-from gput.commands.session_metrics import export_metrics
+from gput.commands.session_files import export, export_metrics, receipts
 from gput.commands.succeed import succeed
 from gput.draft import draft as manifest_for
 from gput.dry_run import would
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
-from gput.files import distinct, place_for, writable, written
 from gput.output import Format, cell, emit, say, show
 from gput.uploads import submit as send
 from gput.would_act import refuse_if, session_act
@@ -246,51 +245,5 @@ def delete(
         say("removed; its signed log head stays")
 
 
-@app.command()
-def export(
-    session: Session,
-    url: UrlOption,
-    key: KeyOption,
-    output: Annotated[Path, typer.Option("-o", "--output")] = Path("model.safetensors"),
-    receipts: Annotated[
-        Path | None, typer.Option(help="folder of the session's receipts: verified, and the model must be theirs")
-    ] = None,
-) -> None:
-    """Fetch the finished model, as its output policy allows.
-
-    Without --receipts the file is compared with the orchestrator's own word for it; `gput receipts verify --model` can say more later.
-
-    Example:  gput session export s_7f -o model.safetensors --receipts receipts
-    """
-    from gput.model_file import model_check
-
-    place_for(output)
-    with written(output):
-        with_session(session, url, key, lambda client, name: client.model(name, output, model_check(name, receipts)))
-    say(f"wrote {output}")
-
-
-@app.command()
-def receipts(
-    session: Session,
-    url: UrlOption,
-    key: KeyOption,
-    trust: Annotated[Path, typer.Option(envvar="GPUT_TRUST", help="the trust folder whose GPU roots count")],
-    output: Annotated[Path, typer.Option("-o", "--output")] = Path("receipts"),
-) -> None:
-    """Fetch all receipts and the log into a folder for `gput receipts verify`.
-
-    Example:  gput session receipts s_7f --trust trust/
-    """
-    from gput.receipt_folder import TRUST
-    from gput.receipts import save
-
-    missing = [name for name in TRUST if not (trust / name).is_file()]
-    if missing:
-        remedy = "Name the folder that holds the roots you believe, for instance DEMO/services/trust."
-        raise BadRequest(f"{trust} lacks {', '.join(missing)}", code="no-trust", remedy=remedy)
-    distinct([output / name for name in TRUST], [trust / name for name in TRUST])
-    writable(output)
-    with written(output):
-        with_session(session, url, key, lambda client, name: save(client, name, output, trust))
-    say(f"wrote {output}; verify with: gput receipts verify {output}")
+for file in (export, receipts):
+    app.command()(file)

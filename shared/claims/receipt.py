@@ -16,6 +16,7 @@ from shared.names import TravelMode
 StatementBytes = Annotated[bytes, Field(max_length=16384)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """What every reader can hold exactly, a browser's numbers and a table's columns too: who signs another one is not believed."""
+Counted = Annotated[Count, Field(ge=1)]
 
 
 class Accumulated(Claim):
@@ -24,18 +25,18 @@ class Accumulated(Claim):
 
     before: HexSha256
     after: HexSha256
-    batches: int = Field(ge=0)
+    batches: Count
 
 
 class Mixed(Claim):
     """The mixture that a visit's records were trained on in: `records` in all, of which its own are those from `first` on before they were
     shuffled by `seed` (`shared.protocol.mixture`); of round `round` and of `visits` visits. The statement's steps are the mixture's."""
 
-    round: int = Field(ge=1)
-    seed: int = Field(ge=0, lt=2**53)
-    visits: int = Field(ge=1)
-    records: int = Field(ge=1)
-    first: int = Field(ge=0)
+    round: Counted
+    seed: Count
+    visits: Counted
+    records: Counted
+    first: Count
 
 
 class TourStatement(Claim):

@@ -49,7 +49,7 @@ def restored_to(event: list[Any]) -> int | None:
     if kind != SessionFact.RESTORED:
         return None
     position = details.get("position")
-    if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+    if not isinstance(position, int) or isinstance(position, bool) or not 0 <= position < 2**53:
         raise VerificationFailed("a restore that does not say how many stops lie behind it", code="malformed")
     return position
 

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gput.local.receipts_bench import HOLDERS, Maker, _Channel
+from gput.local.receipts_bench import HOLDERS, Maker
 from gput.receipt_folder import write
 from gput.receipts import Verified, verify
 from orchestrator.ids import new_visit_id
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.visits.receipts import sign_receipt
+from shared.canonical import cbor_bytes
 from shared.claims.manifest import Manifest
+from shared.claims.receipt import Accumulated, DeviceStatement, TourStatement
+from shared.crypto.cose import sign1
+from shared.crypto.signing import PartyKey
 from shared.protocol.log_events import event_bytes
 from shared.protocol.merkle import leaf_hash
 from shared.protocol.stops import holder_at, round_of
@@ -40,6 +45,19 @@ class Visited:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """A tour's end, of a session that accumulates gradients. `said`, `told`: what the device's word and the leaf say otherwise than usual;
+    `dropped`: no step was taken; `start` as in `Visited`. `key`: whose word it is, if not the device's."""
+
+    round: int = 1
+    dropped: bool = False
+    said: dict[str, Any] | None = None
+    told: dict[str, Any] | None = None
+    start: int | None = None
+    key: PartyKey | None = None
+
+
+@dataclass(frozen=True)
 class Happened:
     """An event."""
 
@@ -54,7 +72,16 @@ class Again:
     leaf: int
 
 
-Leaf = Visited | Happened | Again | bytes
+Leaf = Visited | Ended | Happened | Again | bytes
+
+
+class State(NamedTuple):
+    """What stands in the GPU: model, steps behind it, accumulator and batches in that."""
+
+    model: str
+    step: int
+    accumulator: str
+    batches: int
 
 
 class Forger(Maker):
@@ -91,15 +118,14 @@ class Forger(Maker):
 
     def _made(self, leaves: Sequence[Leaf]) -> Iterator[bytes]:
         made: list[bytes] = []
-        self.models = {-1: secrets.token_hex(32)}
-        model, self._epoch = self.models[-1], 0
-        self._steps = {model: 0}
+        state = State(secrets.token_hex(32), 0, secrets.token_hex(32), 0)
+        self.states, self._epoch = {-1: state}, 0
         for at, leaf in enumerate(leaves):
             match leaf:
-                case Visited():
-                    start = model if leaf.start is None else self.models[leaf.start]
-                    data, after = self._visited(leaf, start, self._opened)
-                    self.models[at] = model = after
+                case Visited() | Ended():
+                    begun = state if leaf.start is None else self.states[leaf.start]
+                    data, state = self._visited(leaf, begun) if isinstance(leaf, Visited) else self._ended(leaf, begun)
+                    self.states[at] = state
                 case Happened():
                     details = leaf.details(self) if callable(leaf.details) else leaf.details
                     data = event_bytes(self.session, leaf.kind, details)
@@ -111,15 +137,42 @@ class Forger(Maker):
             self.tree.append(leaf_hash(data))
             yield data
 
-    def _visited(self, leaf: Visited, model: str, channels: dict[str, _Channel]) -> tuple[bytes, str]:
+    def _visited(self, leaf: Visited, begun: State) -> tuple[bytes, State]:
         self._epoch += 2
         holder = leaf.holder or holder_at(self.manifest, leaf.stop)
         visit = new_visit_id(secrets.token_bytes)
-        said = self._statement(leaf.stop, holder, visit, model).model_copy(
-            update={"epoch": self._epoch, "first_step": self._steps.get(model, 0)} | (leaf.said or {})
-        )
-        told = {"round": round_of(self.manifest, leaf.stop)} | (leaf.told or {})
-        receipt = self._receipt(leaf.stop, said, channels[holder]).model_copy(update=told)
-        after = said.model_after if receipt.outcome == "closed" else model
-        self._steps.setdefault(after, said.first_step + said.steps)
+        rejected = (leaf.told or {}).get("outcome") == "rejected"
+        stop = max(1, leaf.stop)  # of one before the first no claim is made, only changed to be
+        usual = self._statement(stop, holder, visit, begun.model)
+        added = {} if self.manifest.accumulate is None else self._added(begun, usual, rejected=rejected)
+        said = usual.model_copy(update={"epoch": self._epoch, "first_step": begun.step} | added | (leaf.said or {}))
+        told = {"index": leaf.stop, "round": round_of(self.manifest, leaf.stop)} | (leaf.told or {})
+        receipt = self._receipt(stop, said, self._opened[holder]).model_copy(update=told)
+        kept = said.accumulated
+        after = begun if rejected else State(
+            said.model_after, said.first_step + said.steps, *((kept.after, kept.batches) if kept else begun[2:])
+        )  # fmt: skip
         return sign_receipt(receipt, self.signing_key), after
+
+    def _added(self, begun: State, usual: DeviceStatement, *, rejected: bool) -> dict[str, Any]:
+        """What the statement says where a visit adds to the accumulator."""
+        after, more = (begun.accumulator, 0) if rejected else (secrets.token_hex(32), usual.steps)
+        kept = Accumulated(before=begun.accumulator, after=after, batches=begun.batches + more)
+        return {"model_after": usual.model_before, "accumulated": kept}
+
+    def _ended(self, leaf: Ended, begun: State) -> tuple[bytes, State]:
+        usual = TourStatement(
+            device=self.device.device, backend=self.device.backend.value, boot_counter=1, life=1, session=self.session,
+            program=self.manifest.program, round=leaf.round, batches=begun.batches, stepped=not leaf.dropped,
+            model_before=begun.model, model_after=begun.model if leaf.dropped else secrets.token_hex(32),
+            optimiser_before=begun.accumulator, optimiser_after=secrets.token_hex(32),
+        )  # fmt: skip
+        said = usual.model_copy(update=leaf.said or {})
+        data = cbor_bytes(said.model_dump(mode="python", warnings=False))
+        cose = self.device.sign_statement(data) if leaf.key is None else sign1(data, leaf.key, kid=b"k")
+        details = {
+            "round": usual.round, "stepped": usual.stepped, "statement": b64encode(cose).decode(), "validation_before": 2.5,
+            "validation_after": 2.25,
+        } | (leaf.told or {})  # fmt: skip
+        after = State(said.model_after, begun.step, said.optimiser_after, 0)
+        return event_bytes(self.session, "tour_ended", details), after

@@ -127,11 +127,11 @@ def test_a_best_model_is_chosen_where_that_was_agreed(make: Make) -> None:
     agreed = RULE.model_copy(update={"release": "best"}).model_dump(mode="json")
 
     def chosen(forger: Forger) -> dict[str, Any]:
-        return {"checkpoint": "c", "position": 1, "model": forger.models[0]}
+        return {"checkpoint": "c", "position": 1, "model": forger.states[0].model}
 
     leaves = Visited(1), Visited(2), Happened("best_chosen", chosen)
     found = make(validation=agreed).verified(*leaves)
-    assert found.models == (make(validation=agreed).models[0],)
+    assert found.models == (make(validation=agreed).states[0].model,)
     for changes in ({}, {"validation": RULE.model_dump(mode="json")}):
         error = refused(make(**changes), *leaves)
         assert error.code == "mismatch"
@@ -143,7 +143,7 @@ def test_a_restore_at_the_end_leaves_one_model(make: Make) -> None:
     forger = make()
     restored = Happened("restored", {"checkpoint": "c", "position": 2, "from": 3, "boot_counter": 2})
     found = forger.verified(Visited(1), Visited(2), Visited(3), restored)
-    assert found.models == (forger.models[1],)
+    assert found.models == (forger.states[1].model,)
     assert refused(forger, Visited(1), Visited(2), restored, Visited(3, start=0)).code == "model-gap"
 
 

@@ -182,6 +182,19 @@ def test_a_late_visit_goes_on_from_the_best_model_and_its_accumulator(book: Sign
         check_accumulated(receipts, ends, events, LEAVES)
 
 
+def test_a_restore_behind_the_choice_brings_the_best_model_back_and_its_accumulator(book: SignedFor) -> None:
+    """The GPU had gone back to it, a checkpoint sealed it there, and the GPU's memory was lost before the export was done."""
+    receipts, ends, events = log(book)
+    receipts[7] = visit(5, "a", "1", "7", 2)
+    events |= {5: ["gput/log-event/1", book.session, "best_chosen", {"model": name("a")}], 6: restored(book, 4)}
+    check_models(receipts, ends, events, LEAVES, releases_best=True)
+    check_accumulated(receipts, ends, events, LEAVES)
+    events[6] = restored(book, 3)  # where the choice was not made yet, only what stood then comes back
+    with pytest.raises(VerificationFailed, match="leaf 7: ") as caught:
+        check_accumulated(receipts, ends, events, LEAVES)
+    assert caught.value.code == "accumulator-gap"
+
+
 Change = Callable[[dict[int, HeldReceipt]], Any]
 GAPS: dict[str, tuple[Change, int]] = {
     "begins with something": (lambda r: r.update({0: visit(1, "a", "1", "2", 3)}), 0),

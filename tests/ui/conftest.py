@@ -45,6 +45,14 @@ def tab(browser: Any, stage: UiStage) -> Iterator[NewTab]:
 
 
 @pytest.fixture
+def page(tab: NewTab, stage: UiStage) -> Any:
+    """A page of the dashboard, to run its modules in."""
+    page = tab().open()
+    page.get_by_role("heading", name="Queue").wait_for()
+    return page
+
+
+@pytest.fixture
 def troubled(tab: NewTab, stage: UiStage) -> Any:
     """A tab of the operator's; what the browser itself says of refused requests is forgotten in the end."""
     one = tab(stage.holder.url, stage.tokens["operator"], hurried=True)

@@ -11,12 +11,11 @@ import pytest
 from gput.receipts import verify
 from shared.canonical import cbor_bytes
 from shared.claims.manifest import Validation
+from shared.claims.receipt import Accumulated, DeviceStatement, Receipt
 from shared.errors import BadRequest, VerificationFailed
 from shared.protocol.log_events import event_bytes
-from tests.gput.forged_logs import A, Again, B, C, Forger, Happened, Visited
+from tests.gput.forged_logs import A, Again, B, C, Ended, Forger, Happened, Visited
 from tests.gput.test_receipts_agreed import word
-from tests.ui.conftest import NewTab
-from tests.ui.stage import UiStage
 from tests.ui.test_receipts_in_the_browser import CHECK
 
 ENOUGH = Happened("stopped_early", {"reason": "x", "position": 1})
@@ -35,15 +34,7 @@ def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
         return beside.submit(Forger, folder, **changes).result()
 
 
-@pytest.fixture
-def page(tab: NewTab, stage: UiStage) -> Any:
-    """A page of the dashboard, to run its modules in."""
-    page = tab().open()
-    page.get_by_role("heading", name="Queue").wait_for()
-    return page
-
-
-def _log(*leaves: Any) -> Make:
+def log_of(*leaves: Any) -> Make:
     return lambda forger: forger.bundle(*leaves)
 
 
@@ -55,20 +46,21 @@ def _word(holder: str, label: str | None = None, **said: Any) -> Callable[[Forge
     return lambda forger: word(forger, holder, **said) | ({"decision": label} if label else {})
 
 
-def _restored(position: int) -> Happened:
+def restored(position: int) -> Happened:
     return Happened("restored", {"checkpoint": "c", "position": position, "from": 3, "boot_counter": 2})
 
 
-def _best(at: int) -> Happened:
-    return Happened("best_chosen", lambda forger: {"position": 1, "model": forger.models[at]})
+def best(at: int) -> Happened:
+    return Happened("best_chosen", lambda forger: {"position": 1, "model": forger.states[at].model})
 
 
 HONEST: dict[str, Make] = {
-    "the plan as it is": _log(ONE, TWO, THREE, Visited(4)),
-    "stops passed over": _log(TWO, Visited(6)),
-    "a restore": _log(ONE, TWO, _restored(1), Visited(2, start=0), THREE),
-    "enough learnt, and lost again": _log(ONE, TWO, ENOUGH, _restored(1), Visited(2, start=0)),
-    "events of other kinds": _log(Happened("recalled", {}), ONE),
+    "the plan as it is": log_of(ONE, TWO, THREE, Visited(4)),
+    "stops passed over": log_of(TWO, Visited(6)),
+    "a restore": log_of(ONE, TWO, restored(1), Visited(2, start=0), THREE),
+    "enough learnt, and lost again": log_of(ONE, TWO, ENOUGH, restored(1), Visited(2, start=0)),
+    "a time that no calendar has": log_of(Visited(1, told={"closed_at": 2**53 - 1})),
+    "events of other kinds": log_of(Happened("recalled", {}), ONE),
     "a veto behind an approval": _approvals(
         _word(A),
         _word(B),
@@ -77,27 +69,33 @@ HONEST: dict[str, Make] = {
     ),
 }
 FORGED: dict[str, tuple[Make, str]] = {
-    "losses told under the floor": (_log(Visited(1, told={"losses_released": True})), "privacy floor"),
-    "a stop twice": (_log(ONE, ONE, TWO), "no stop, visit or epoch has two receipts"),
-    "a receipt twice, behind a restore": (_log(ONE, TWO, _restored(1), Again(1)), "visit v_"),
-    "another holder's stop": (_log(ONE, Visited(2, A)), "another holder's stop"),
-    "a stop that no plan has": (_log(Visited(7)), "the plan has no such stop"),
-    "a stop before the first": (_log(Visited(0, C)), "the plan has no such stop"),
-    "another round's": (_log(Visited(1, told={"round": 2})), "round"),
+    "losses told under the floor": (log_of(Visited(1, told={"losses_released": True})), "privacy floor"),
+    "a stop twice": (log_of(ONE, ONE, TWO), "no stop, visit or epoch has two receipts"),
+    "a receipt twice, behind a restore": (log_of(ONE, TWO, restored(1), Again(1)), "visit v_"),
+    "a restore to further on than can be counted": (log_of(ONE, restored(2**53)), "does not say how many stops lie behind it"),
+    "a restore to further on than the log": (log_of(ONE, restored(5), TWO), "stop 2 lies behind already"),
+    "another holder's stop": (log_of(ONE, Visited(2, A)), "another holder's stop"),
+    "a stop that no plan has": (log_of(Visited(7)), "the plan has no such stop"),
+    "a stop before the first": (log_of(Visited(0, C)), "the plan has no such stop"),
+    "another round's": (log_of(Visited(1, told={"round": 2})), "round"),
     "a restore that goes back further than it says": (
-        _log(ONE, TWO, THREE, _restored(3), Visited(4, start=0)), "starts from an earlier model",
+        log_of(ONE, TWO, THREE, restored(3), Visited(4, start=0)), "starts from an earlier model",
     ),
-    "a best model that nobody agreed on": (_log(ONE, TWO, THREE, _best(0)), "chooses a best model"),
-    "every visit the first": (_log(ONE, Visited(2, said={"first_step": 0})), "does not count on from the steps"),
-    "a first visit that is not": (_log(Visited(1, said={"first_step": 4})), "does not count on from the steps"),
-    "a visit behind the end": (_log(ONE, Happened("completed", {}), TWO), "comes after completed"),
-    "a visit though enough was learnt": (_log(ONE, ENOUGH, TWO), "comes after stopped_early"),
-    "a loss that rose too far": (_log(Visited(1, told=ROSE)), "held-out loss"),
-    "another number of records": (_log(Visited(1, said={"records": 10**9})), "other records than planned"),
+    "a best model that nobody agreed on": (log_of(ONE, TWO, THREE, best(0)), "chooses a best model"),
+    "every visit the first": (log_of(ONE, Visited(2, said={"first_step": 0})), "does not count on from the steps"),
+    "a first visit that is not": (log_of(Visited(1, said={"first_step": 4})), "does not count on from the steps"),
+    "a visit behind the end": (log_of(ONE, Happened("completed", {}), TWO), "comes after completed"),
+    "a visit though enough was learnt": (log_of(ONE, ENOUGH, TWO), "comes after stopped_early"),
+    "a loss that rose too far": (log_of(Visited(1, told=ROSE)), "held-out loss"),
+    "another number of records": (log_of(Visited(1, said={"records": 10**9})), "other records than planned"),
     "another number of records approved": (
-        _log(Visited(1, said={"dataset_records": 999})), "another number of records than its holder approved",
+        log_of(Visited(1, said={"dataset_records": 999})), "another number of records than its holder approved",
     ),
-    "an event of another session": (_log(ONE, event_bytes("s_aaaaaaaaaaaaaaaa", "restored", {"position": 0})), "of another session"),
+    "gradients kept that nobody agreed to": (
+        log_of(Visited(1, said={"accumulated": Accumulated(before="1" * 64, after="2" * 64, batches=4)})), "nobody agreed on",
+    ),
+    "the end of a tour that nobody agreed to": (log_of(ONE, Ended()), "tour's end: in a session that has none"),
+    "an event of another session": (log_of(ONE, event_bytes("s_aaaaaaaaaaaaaaaa", "restored", {"position": 0})), "of another session"),
     "an event under another label": (
         lambda forger: forger.bundle(ONE, cbor_bytes(["gput/log-event/9", forger.session, "recalled", {}])), "not the form of one",
     ),
@@ -131,3 +129,35 @@ def test_a_forged_log_is_refused_by_both(page: Any, forger: Forger, name: str) -
     found = page.evaluate(CHECK, bundle)
     assert any(named in line for line in found), found
     assert not held_by_gput(forger, bundle)
+
+
+def _counts(claim: type[Receipt | DeviceStatement]) -> list[str]:
+    return [name for name, field in claim.model_fields.items() if field.annotation is int]
+
+
+@pytest.mark.parametrize("number", [2**53, 2**64 - 1, -1])
+def test_what_no_reader_can_count_is_refused_by_both_and_named(page: Any, forger: Forger, number: int) -> None:
+    told, said = _counts(Receipt), _counts(DeviceStatement)
+    assert ("closed_at" in told, "steps" in said) == (True, True)
+    forged = [(name, Visited(1, told={name: number})) for name in told]
+    forged += [(name, Visited(1, said={name: number})) for name in said if name not in told]
+    for name, leaf in forged:
+        bundle = forger.bundle(leaf)
+        (found,) = page.evaluate(CHECK, bundle)
+        assert f"{name} is no count that every reader can hold" in found
+        assert not held_by_gput(forger, bundle), name
+
+
+VERDICT = """async bundle => {
+  const { verifiedLog } = await import("/ui/common/receipts_view.js");
+  const place = document.createElement("div");
+  await verifiedLog(place, async () => bundle, "gput receipts verify");
+  return place.querySelector("#verdict")?.textContent ?? place.textContent;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("closed_at", "said"), [(2**53 - 1, "VERIFIED HERE"), (2**53, "closed_at is no count"), (2**64 - 1, "closed_at is no")]
+)  # fmt: skip
+def test_a_verdict_is_drawn_whatever_time_a_receipt_tells(page: Any, forger: Forger, closed_at: int, said: str) -> None:
+    assert said in page.evaluate(VERDICT, forger.bundle(Visited(1, told={"closed_at": closed_at})))

@@ -96,7 +96,7 @@ def test_the_page_shows_what_it_verified_and_a_bit_that_is_flipped(tab: NewTab, 
         page.get_by_role("button", name="Flip one bit of a copy").click()
         page.locator("#flipped", has_text="found").wait_for()
         assert "NOT FOUND" not in page.locator("#flipped").inner_text()
-    assert "gput receipts verify receipts --head 6:" in page.locator("main").inner_text()
+    assert f"gput receipts verify receipts-{stage.sessions['done']} --head 6:" in page.locator("main").inner_text()
 
 
 def test_the_page_names_the_receipt_that_was_altered(tab: NewTab, stage: UiStage) -> None:

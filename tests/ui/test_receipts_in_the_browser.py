@@ -9,7 +9,6 @@ import random
 from typing import Any
 
 import cbor2
-import pytest
 
 from shared.canonical import cbor_value, sha256
 from shared.crypto import ecc
@@ -33,14 +32,6 @@ CHECK = """async bundle => {
   return [...whole.filter(one => !one.ok).map(one => `${one.name}: ${one.detail}`),
     ...results.filter(one => !one.ok).map(one => `leaf ${one.index}: ${one.check}: ${one.detail}`)];
 }"""
-
-
-@pytest.fixture
-def page(tab: NewTab, stage: UiStage) -> Any:
-    """A page of the dashboard, to run its modules in."""
-    page = tab().open()
-    page.get_by_role("heading", name="Queue").wait_for()
-    return page
 
 
 def flipped(text: str, draw: random.Random) -> str:
@@ -115,7 +106,7 @@ def test_the_page_names_the_leaf_that_was_altered(tab: NewTab, stage: UiStage) -
 
 
 END = """async ([rules, cases]) => {
-  const { checkEnd } = await import("/ui/common/receipts_check.js");
+  const { checkEnd } = await import("/ui/common/visit_end.js");
   const mapped = said => new Map(Object.entries(said).map(([name, one]) => [name, Object(one) === one ? mapped(one) : one]));
   return cases.map(([receipt, statement]) => {
     try { checkEnd(mapped(receipt), mapped(statement), rules); return ""; } catch (error) { return error.check; }

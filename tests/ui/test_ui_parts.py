@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gput.test_tracking import BACK, LATE, PASSED_OVER, TWICE, held_out
+from tests.gput.test_curves import BACK, LATE, PASSED_OVER, TWICE, held_out
 from tests.ui.conftest import NewTab
 from tests.ui.stage import OWNER_READER, READER, UiStage
 

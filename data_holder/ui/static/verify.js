@@ -4,7 +4,7 @@ import { Problem, all, get } from "./common/api.js";
 import { command, h, show } from "./common/dom.js";
 import { count } from "./common/format.js";
 import { panel } from "./common/panel.js";
-import { verifiedLog } from "./common/receipts_view.js";
+import { checking, verifiedLog } from "./common/receipts_view.js";
 import { checkOwnReceipts } from "./own_receipts.js";
 
 const LARGE = 2000;
@@ -43,7 +43,7 @@ export function verification(session, path, signal) {
   const [place, since] = [h("div"), h("span", { class: "quiet" })];
   const known = { receipts: 0, head: null, verified: null };
   const button = h("button", { type: "button", class: "main", onclick: verify }, "Verify");
-  const real = () => `gput session receipts ${session} --trust TRUST_FOLDER -o receipts && gput receipts verify receipts${known.head ? ` --head ${known.head}` : ""}`;
+  const real = () => checking(session, known.head);
   const sayWhatCame = () => {
     const more = known.verified === null ? 0 : known.receipts - known.verified;
     show(since, more > 0 ? `${count(more, "receipt")} came since.` : "");

@@ -4,6 +4,7 @@ import { all, curl } from "./common/api.js";
 import { badge, command, digest, facts, h, show, table } from "./common/dom.js";
 import { bytes } from "./common/format.js";
 import { filled, panel, redrawn } from "./common/panel.js";
+import { saving } from "./common/receipts_view.js";
 import { manifestOf } from "./manifest.js";
 
 const TRAFFIC = {
@@ -21,7 +22,7 @@ function model(view, release) {
 
 function others(view) {
   return table("What else there is", [["Artifact", ([name]) => name], ["How to have it", ([, text]) => command(text)]], [
-    ["Receipts, keys, manifest, approvals: all that an offline verification needs", `gput session receipts ${view.id} --trust TRUST_FOLDER -o receipts`],
+    ["Receipts, keys, manifest, approvals: all that an offline verification needs", saving(view.id)],
     ["The program that ran", `${curl(`/v1/programs/${view.program}/archive`)} -o program.gput && gput program inspect program.gput`],
     ["Events of the whole session, from its beginning", `gput session watch ${view.id}`],
   ]);

@@ -4,7 +4,7 @@ import { all, get } from "./common/api.js";
 import { command, digest, facts, h, show } from "./common/dom.js";
 import { leaves, moment } from "./common/format.js";
 import { filled, panel } from "./common/panel.js";
-import { verifiedLog } from "./common/receipts_view.js";
+import { checking, verifiedLog } from "./common/receipts_view.js";
 
 const LARGE = 2000;
 const NOTE = "Signatures (Ed25519; P-384 of the GPU's own certificates), canonical CBOR, inclusion in the signed tree and what receipt, statement and approvals say of one another, checked in your browser. "
@@ -25,7 +25,7 @@ export function receiptsTab({ path, live, signal }) {
   const log = panel("Log", { paths: [`${path}/log/head`] });
   const checks = panel("Receipts, verified in this browser", { paths: [`${path}/log/leaves?size=${live.view.log.size}`, `${path}/keys`], note: NOTE });
   const [place, since] = [h("div"), h("p", { role: "status" })];
-  const real = `gput session receipts ${session} --trust TRUST_FOLDER -o receipts && gput receipts verify receipts`;
+  const real = checking(session);
   let [size, verified, begun] = [null, null, false];
   const told = () => show(since, verified !== null && size > verified ? `${leaves(size - verified)} came since: this verdict is of the log before.` : null);
   const read = async () => {

@@ -32,7 +32,7 @@ export function duration(seconds) {
 /** A time in seconds since 1970 as date and time, as every command says it: people who read the same page are in several zones. */
 export function moment(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  const at = new Date(seconds * 1000);
+  const at = new Date(Number(seconds) * 1000); // CBOR's largest numbers come as BigInt
   return Number.isNaN(at.getTime()) ? String(seconds) : `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 

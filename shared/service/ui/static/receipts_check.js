@@ -2,11 +2,14 @@
 
 import { CheckFailed, fromBase64, fromHex, hashed, toBase64, toHex } from "./bytes.js";
 import { decode, encode } from "./cbor.js";
+import { claimOf, isCount } from "./claims.js";
 import { checkLabelled, ed25519, parse, verified } from "./cose.js";
 import { checkInclusion, leafHash } from "./merkle.js";
 import { checkChain, checkOnce } from "./receipts_chain.js";
+import { checkAccumulated, tourEnd } from "./receipts_tours.js";
 import { require } from "./require.js";
 import { signersOf } from "./signers.js";
+import { checkEnd, checkVerdict } from "./visit_end.js";
 
 const SAME = ["session", "visit", "epoch", "holder", "dataset_root"];
 const COSE_SIGN1 = 0xd2;
@@ -56,44 +59,12 @@ export function checkQuorum({ quorum, roster }, approved) {
   require("quorum", approved >= least, `something was trained though ${approved} approved where the manifest asks for ${least}`);
 }
 
-/**
- * As `shared.claims.visit_end`: the whole buffer scrubbed, the planned steps taken, nothing left of what was rejected. But not the digest of
- * what was read back, which is BLAKE3 and no browser has. `rules`: what the manifest says. Throws CheckFailed.
- */
-export function checkEnd(receipt, statement, rules) {
-  const entry = rules.roster.find((one) => one.holder === receipt.get("holder"));
-  const batch = rules.training.batch_size;
-  const own = (entry.steps_per_visit ?? rules.steps_per_visit) * batch;
-  const planned = statement.get("mixed")?.get("records") ?? own;
-  const taken = statement.get("steps") * batch;
-  const rejected = receipt.get("outcome") === "rejected";
-  require("scrub", statement.get("scrubbed_bytes") === rules.buffer_bytes, "not the whole buffer was scrubbed");
-  require("records", statement.get("records") === own, "other records than planned for this stop");
-  require("steps", rejected ? taken >= 0 && taken <= planned : taken === planned, "other steps than planned");
-  if (!rejected) return;
-  const added = statement.get("accumulated");
-  require("rejected", statement.get("model_before") === statement.get("model_after"), "the model changed all the same");
-  require("rejected", !added || added.get("before") === added.get("after"), "the accumulator changed all the same");
-}
-
 /** The stop is one of the plan's, and this holder's; where the order is shuffled, only `checkOnce` tells (no browser has SHAKE-256). */
 export function checkStop(receipt, { rounds, roster, visit_order: order }) {
   const index = receipt.get("index");
   require("stop", index >= 1 && index <= rounds * roster.length, "the plan has no such stop");
   require("stop", receipt.get("round") === Math.floor((index - 1) / roster.length) + 1, "not of this round");
   require("stop", order !== "roster" || roster[(index - 1) % roster.length].holder === receipt.get("holder"), "another holder's stop");
-}
-
-/** What raised the held-out loss too far was not accepted, and no loss told that stays in the GPU. Throws CheckFailed. */
-export function checkVerdict(receipt, statement, rules) {
-  const batch = rules.training.batch_size;
-  const most = statement.get("mixed") ? batch : Math.min(batch, statement.get("dataset_records"));
-  require("losses", !receipt.get("losses_released") || (!rules.privacy && most >= rules.privacy_floor), "told under the privacy floor");
-  const limit = rules.validation?.max_loss_increase ?? null;
-  const [before, after] = [receipt.get("validation_before") ?? null, receipt.get("validation_after") ?? null];
-  require("outcome", ["closed", "rejected"].includes(receipt.get("outcome")), "neither closed nor rejected");
-  if (receipt.get("outcome") !== "closed" || [limit, before, after].includes(null)) return;
-  require("held-out loss", after - before <= limit, "accepted though it rose too far");
 }
 
 function compare(receipt, statement, signer, known) {
@@ -108,6 +79,8 @@ function compare(receipt, statement, signer, known) {
   require("dataset", [null, statement.get("dataset_records")].includes(approved.records), "another number of records than its holder approved");
   require("fence", receipt.get("fence_epoch") > receipt.get("epoch"), "the fence is not after the visit");
   require("scrub", statement.get("scrubbed_bytes") >= statement.get("length"), "fewer bytes scrubbed than were written");
+  const added = (statement.get("accumulated") ?? null) !== null;
+  require("accumulation", added === Boolean(known.manifest.says.accumulate), added ? "gradients were kept, which nobody agreed on" : "no word of what was accumulated");
   checkStop(receipt, known.manifest.says);
   checkVerdict(receipt, statement, known.manifest.says);
   checkEnd(receipt, statement, known.manifest.says);
@@ -116,32 +89,34 @@ function compare(receipt, statement, signer, known) {
 async function receiptOf(leaf, known) {
   const outer = parse(leaf);
   const payload = await verified(outer, known.signers.namedBy(outer.kid), "orchestrator's signature");
-  const receipt = decode(payload);
-  require("receipt", receipt instanceof Map && receipt.get("profile") === "gput/receipt/1", "not a receipt");
+  const receipt = claimOf(payload, "gput/receipt/1", "receipt");
   const signer = known.signers.introducedBy(receipt.get("orchestrator_runtime_data"));
   const inner = parse(receipt.get("statement"));
-  const statement = decode(await verified(inner, signer.statement, "device's signature"));
-  require("statement", statement instanceof Map && statement.get("profile") === "gput/statement/1", "not a device statement");
+  const statement = claimOf(await verified(inner, signer.statement, "device's signature"), "gput/statement/1", "device statement");
   compare(receipt, statement, signer, known);
   known.own?.(receipt, statement, signer);
   return { receipt, statement };
 }
 
 /** The four parts of an event of this session, with what the chain reads of it. Throws CheckFailed. */
-export function eventOf(leaf, session) {
+function eventOf(leaf, session) {
   const event = decode(leaf);
   require("event", Array.isArray(event) && event.length === 4 && event[0] === "gput/log-event/1", "not the form of one");
   const [, of, kind, details] = event;
   require("event", of === session, "of another session");
   require("event", typeof kind === "string" && details instanceof Map, "not the form of one");
-  const position = details.get("position");
-  require("event", kind !== "restored" || (Number.isSafeInteger(position) && position >= 0), "a restore that does not say how many stops lie behind it");
+  require("event", kind !== "restored" || isCount(details.get("position")), "a restore that does not say how many stops lie behind it");
   require("event", kind !== "best_chosen" || typeof details.get("model") === "string", "the choice of a model that names none");
   return event;
 }
 
+async function eventFound(leaf, known) {
+  const event = eventOf(leaf, known.session);
+  return event[2] === "tour_ended" ? { event, end: await tourEnd(event[3], known) } : { event };
+}
+
 /**
- * Check one leaf: {index, kind, receipt, statement}; an event has `event`. Throws CheckFailed.
+ * Check one leaf: {index, kind, receipt, statement}; an event has `event`, and that of a tour's end what the device said of it (`end`). Throws CheckFailed.
  *
  * `known`: session, signers, head (null: there is none to prove inclusion in), manifest, datasets; `own(receipt, statement, signer)`: more checks.
  */
@@ -149,7 +124,7 @@ export async function checkLeaf(item, known) {
   const leaf = fromBase64(item.leaf);
   const kind = leaf[0] === COSE_SIGN1 ? "receipt" : "event";
   require("kind", item.kind === kind, `the service calls it ${item.kind}, its bytes say ${kind}`);
-  const found = kind === "receipt" ? await receiptOf(leaf, known) : { event: eventOf(leaf, known.session) };
+  const found = kind === "receipt" ? await receiptOf(leaf, known) : await eventFound(leaf, known);
   if (known.head) {
     require("inclusion proof", Array.isArray(item.path), "the log has none for this leaf");
     await checkInclusion(await leafHash(leaf), item.index, known.head.size, item.path.map(fromHex), known.head.root);
@@ -173,7 +148,7 @@ export async function step(whole, name, act) {
  * Everything of a session's log. `bundle`: head, leaves, keys, manifest, approvals as the API gave them. `told(done, of)` hears progress.
  *
  * Returns {whole, results, known}: the checks of the log as a whole {name, ok, detail}; of each leaf {index, ok, check, detail, kind,
- * receipt, statement, event}; and what a leaf is checked against.
+ * receipt, statement, event, end}; and what a leaf is checked against.
  */
 export async function checkLog(bundle, session, told = () => {}) {
   const whole = [];
@@ -199,7 +174,8 @@ export async function checkLog(bundle, session, told = () => {}) {
 async function checkTogether(whole, results, rules, approved) {
   if (results.some((one) => one.receipt)) await step(whole, "as many holders approved as the manifest asks for", () => checkQuorum(rules, approved));
   await step(whole, "no stop, visit or epoch has two receipts", () => checkOnce(results));
-  if (!rules.accumulate) await step(whole, "each visit starts from the model that the one before it left", () => checkChain(results, rules));
+  await step(whole, "each visit starts from the model that the one before it left", () => checkChain(results, rules));
+  if (rules.accumulate) await step(whole, "each visit adds to what was accumulated, and each tour's end spends all of it", () => checkAccumulated(results));
 }
 
 /** One leaf's result, whatever comes. */

@@ -8,6 +8,12 @@ import { checkLog, judged, withFlippedBit } from "./receipts_check.js";
 
 const SHOWN = 200;
 
+/** The command that saves a session's receipts, in a folder of their own: another session's lie in another. */
+export const saving = (session) => `gput session receipts ${session} --trust TRUST_FOLDER -o receipts-${session}`;
+
+/** The commands that save and really check them. `head`: SIZE:ROOT to hold the log against, if one is remembered. */
+export const checking = (session, head = null) => `${saving(session)} && gput receipts verify receipts-${session}${head ? ` --head ${head}` : ""}`;
+
 /** What stands in place of results where the browser cannot check: nothing was verified, and why. */
 function unable(lacks) {
   return h("div", { id: "verdict", class: "problem", role: "alert" }, h("strong", null, "Not verified here: "), "this browser lacks what it takes. Nothing below was checked by it.",
@@ -50,11 +56,17 @@ function report(bundle, { whole, results, known }) {
 
 const named = (one) => `leaf ${one.index}: ${one.check}: ${one.detail}`;
 
+/** What a device stated of a visit or a tour's end, as `shown`. */
+function ofDevice({ statement, end }, shown) {
+  const said = statement ?? end;
+  return said ? shown(said) : "–";
+}
+
 function leavesTable(results) {
   return table(`Leaves of the log, checked one by one${results.length > SHOWN ? `; the last ${SHOWN} and all that fail` : ""}`, [
     ["Leaf", (one) => one.index, "tight"], ["What", what], ["Result", (one) => [badge(one.ok ? "holds" : "FAILS", one.ok ? "good" : "bad"), one.ok && one.detail ? ` ${one.detail}` : ""]],
-    ["Signed as", (one) => (one.statement ? badge(one.statement.get("backend"), one.statement.get("backend") === "EMULATED" ? "loud" : "good") : "–")],
-    ["Model after", (one) => (one.statement ? digest(one.statement.get("model_after")) : "–")],
+    ["Signed as", (one) => ofDevice(one, (said) => badge(said.get("backend"), said.get("backend") === "EMULATED" ? "loud" : "good"))],
+    ["Model after", (one) => ofDevice(one, (said) => digest(said.get("model_after")))],
     ["Check that fails", (one) => (one.ok ? "" : `${one.check}: ${one.detail}`)],
     ["Says", (one) => (one.receipt ? fold("all", claims(one)) : "")],
   ], results.filter((one, at) => !one.ok || at >= results.length - SHOWN));

@@ -44,7 +44,7 @@ async function statementKey(evidence) {
     if (!equal(await hashed("SHA-256", point), message.kid)) continue;
     const said = decode(await verified(message, await p384(point), "statement key's certificate"));
     if (!Array.isArray(said) || said.length !== 3 || said[0] !== "gput/statement-key" || !(said[2] instanceof Uint8Array)) break;
-    return publicKey(said[2]);
+    return { raw: toHex(said[2]), key: await publicKey(said[2]) };
   }
   throw new CheckFailed("statement key", "no certificate of the GPU's chain speaks for it");
 }
@@ -59,21 +59,23 @@ async function signer(entry, session, manifest) {
   if (!contains(fromBase64(entry.evidence.quote), report)) throw new CheckFailed("quote", "does not cover this runtime data");
   const evidence = toHex(await hashed("SHA-256", fromText(canonicalJson(entry.gpu_evidence))));
   if (evidence !== runtime.gpu_evidence) throw new CheckFailed("GPU evidence", "not the one that the runtime data names");
-  const signing = fromHex(runtime.signing_key);
+  const [signing, device] = [fromHex(runtime.signing_key), await statementKey(entry.gpu_evidence)];
   return {
     runtime: toHex(await hashed("SHA-256", raw)), manifest: runtime.manifest, gpuEvidence: evidence, raw: signing,
-    key: await ed25519(signing), statement: await statementKey(entry.gpu_evidence),
+    key: await ed25519(signing), statement: device.key, device: device.raw,
   };
 }
 
-/** A session's keys from `GET …/keys`, all for its manifest (digest, hex): `introducedBy(runtime)` and `namedBy(kid)`. Throws CheckFailed naming the entry. */
+/** A session's keys from `GET …/keys`, all for its manifest (digest, hex): `introducedBy(runtime)` and `namedBy(kid)`, and the `devices`' statement keys. Throws CheckFailed naming the entry. */
 export async function signersOf(entries, session, manifest) {
   const byRuntime = new Map();
   const byKid = new Map();
+  const devices = new Map();
   for (const [at, entry] of entries.entries()) {
     try {
       const found = await signer(entry, session, manifest);
       byRuntime.set(found.runtime, found);
+      devices.set(found.device, found.statement);
       byKid.set(toHex(found.raw), found.key);
       byKid.set(toHex(await hashed("SHA-256", found.raw)), found.key);
     } catch (error) {
@@ -81,5 +83,5 @@ export async function signersOf(entries, session, manifest) {
     }
   }
   const known = (map, name) => map.get(name) ?? (() => { throw new CheckFailed("known key", "signed by a key that no quote names"); })();
-  return { introducedBy: (runtime) => known(byRuntime, runtime), namedBy: (kid) => known(byKid, toHex(kid)), size: byRuntime.size };
+  return { introducedBy: (runtime) => known(byRuntime, runtime), namedBy: (kid) => known(byKid, toHex(kid)), devices: [...devices.values()], size: byRuntime.size };
 }
