@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,6 +19,34 @@ def read_as(model: type[M], answer: Any, peer: str = "orchestrator") -> M:
         return model.model_validate(answer)
     except ValidationError as error:
         raise unintelligible(f"answered with no {model.__name__}: {first_fault(error)}", peer) from None
+
+
+class Told(dict[str, Any]):
+    """An object in a peer's answer. What somebody reads of it and it lacks is the peer's fault, so that `told["phase"]` raises as `read_as`
+    does, and no KeyError, which would be ours."""
+
+    def __init__(self, fields: Mapping[str, Any], peer: str) -> None:
+        super().__init__(fields)
+        self._peer = peer
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise unintelligible(f"answered without {name}", self._peer)
+
+
+def object_of(answer: Any, *names: str, peer: str = "orchestrator") -> Told:
+    """The answer, which must be an object and have these fields; objects in it are `Told`, too. Raises: as `read_as`."""
+    found = _told(answer, peer)
+    if not isinstance(found, Told):
+        raise unintelligible("answered with something else than an object", peer)
+    for name in names:
+        _ = found[name]
+    return found
+
+
+def _told(value: Any, peer: str) -> Any:
+    if isinstance(value, dict):
+        return Told({name: _told(inner, peer) for name, inner in value.items()}, peer)
+    return [_told(inner, peer) for inner in value] if isinstance(value, list) else value
 
 
 def text_of(answer: Any, name: str, peer: str = "orchestrator") -> str:

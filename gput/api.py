@@ -11,13 +11,14 @@ import secrets
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Self
 
-from gput.answers import read_as, text_of
+from gput.answers import Told, object_of, read_as, text_of
 from gput.download import Download
 from gput.ids import pick, whole
-from gput.pages import page_of
+from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
@@ -26,13 +27,15 @@ from shared.claims.manifest import Manifest, Predecessor
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
-from shared.service.event_reader import Event, iter_sse
+from shared.service.event_reader import NO_EVENT, Event, iter_sse
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
 from shared.wire.visit import Signed
 
 UPLOAD_TIMEOUT_S = 600.0
 PAGE = 200
+ME, SESSION, REMOVAL = ("name", "role", "key"), ("id", "phase"), ("waits_for", "until")
+"""Fields without which an answer is none about a party, a session, or what is left of a removed one."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 # How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
 PATIENCE_S = 120.0
@@ -101,34 +104,28 @@ class Api:
         await self._before()
         return self._peer
 
+    async def _ask(self, method: str, path: str, *names: str, **options: Any) -> Told:
+        """The object that is answered, which has these fields. Raises: as `PeerClient.request`; Unavailable `peer-unintelligible`."""
+        peer = await self._to()
+        return object_of(peer.json_of(await peer.request(method, path, **options)), *names)
+
     async def get(self, path: str, **params: Any) -> Any:
-        """GET any path under /v1 as JSON."""
-        return await (await self._to()).get_json(
-            f"/v1/{path}", params={k: v for k, v in params.items() if v is not None}
-        )
+        """GET any path under /v1: the JSON object that is answered. What is read of it and is not there is Unavailable, no KeyError."""
+        return await self._ask("GET", f"/v1/{path}", params={k: v for k, v in params.items() if v is not None})
 
     async def items(self, path: str, **params: Any) -> list[Any]:
         """All items of a list, page by page."""
-        found: list[Any] = []
-        cursor: str | None = None
-        while True:
-            page = await self.get(path, after=cursor, limit=PAGE, **params)
-            items, cursor = page_of(page, "orchestrator")
-            found += items
-            if cursor is None:
-                return found
+        return [*await pages(lambda after: self.get(path, after=after, limit=PAGE, **params), "orchestrator")]
 
     async def whoami(self) -> Any:
         """Name, role and key fingerprint as the orchestrator knows them."""
-        return await self.get("whoami")
+        return await self._ask("GET", "/v1/whoami", *ME)
 
     async def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Any:
         """Enrol a party (owner only). `public_key`: raw Ed25519, 32 bytes."""
-        return await (await self._to()).post_json(
-            "/v1/parties",
-            {"name": name, "role": role, "public_key": public_key.hex()},
-            idempotency_key=f"enrol-{secrets.token_hex(16)}",
-        )
+        body = {"name": name, "role": role, "public_key": public_key.hex()}
+        key = f"enrol-{secrets.token_hex(16)}"
+        return await self._ask("POST", "/v1/parties", *ME, json=body, idempotency_key=key)
 
     async def rotate_key(self, old: PartyKey, new: PartyKey) -> Any:
         """Be known by `new` from now on. `old` is this client's own key, which the orchestrator refuses afterwards."""
@@ -136,16 +133,16 @@ class Api:
 
         name = text_of(await self.whoami(), "name")
         said = sign_rotation(name, old, new, int(self._clock()))
-        return await (await self._to()).put_json(f"/v1/parties/{name}/key", said.model_dump(mode="json"))
+        return await self._ask("PUT", f"/v1/parties/{name}/key", *ME, json=said.model_dump(mode="json"))
 
     async def revoke_key(self, name: str, key: str) -> Any:
         """Refuse a party's key (fingerprint) from now on (owner only)."""
-        return await (await self._to()).put_json(f"/v1/parties/{name}/revocation", {"key": key})
+        return await self._ask("PUT", f"/v1/parties/{name}/revocation", *ME, json={"key": key})
 
     async def replace_key(self, name: str, public_key: bytes, replaces: str) -> Any:
         """Confirm a party's new key (raw, 32 bytes) in the place of the one with fingerprint `replaces` (owner only)."""
         body = {"public_key": public_key.hex(), "replaces": replaces}
-        return await (await self._to()).put_json(f"/v1/parties/{name}/replacement", body)
+        return await self._ask("PUT", f"/v1/parties/{name}/replacement", *ME, json=body)
 
     async def upload_program(self, archive: bytes) -> Any:
         """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
@@ -170,17 +167,19 @@ class Api:
         path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
         key = f"submit-{secrets.token_hex(16)}" if idempotency_key is None else idempotency_key
         # Given weights are read and checked before the answer: as long as their upload may take.
-        return await (await self._to()).post_json(
-            path, signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
+        return await self._ask(
+            "POST", path, *SESSION, json=signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
         )
 
     async def session(
         self, session: str, *, wait: float | None = None, version: int | None = None, phase: str | None = None
     ) -> Any:
         """One session; with `wait`, answers when its version exceeds `version`, or it left `phase`, or the seconds ran out."""
-        timeout = (wait or 0) + 10
-        params = {k: v for k, v in {"wait": wait, "version": version, "phase": phase}.items() if v is not None}
-        return await (await self._to()).get_json(f"/v1/sessions/{session}", params=params, timeout_s=timeout)
+        return object_of(await self._looked_at(session, wait=wait, version=version, phase=phase), *SESSION)
+
+    async def _looked_at(self, session: str, *, wait: float | None = None, **query: Any) -> Any:
+        params = {k: v for k, v in {"wait": wait, **query}.items() if v is not None}
+        return await (await self._to()).get_json(f"/v1/sessions/{session}", params=params, timeout_s=(wait or 0) + 10)
 
     async def manifest(self, session: str) -> Manifest:
         """The manifest of a session."""
@@ -215,7 +214,7 @@ class Api:
     async def act(self, session: str, action: str) -> Any:
         """pause, resume or cancel a session."""
         key = f"{action}-{secrets.token_hex(16)}"
-        return await (await self._to()).post_json(f"/v1/sessions/{session}/{action}", None, idempotency_key=key)
+        return await self._ask("POST", f"/v1/sessions/{session}/{action}", *SESSION, idempotency_key=key)
 
     async def delete(self, session: str) -> Any:
         """Remove a finished session of one's own, its model included, for good; None, or for whom the rest of it waits.
@@ -225,7 +224,7 @@ class Api:
         """
         peer = await self._to()
         answer = await peer.request("DELETE", f"/v1/sessions/{session}")
-        return peer.json_of(answer) if answer.status_code == 202 else None
+        return object_of(peer.json_of(answer), *REMOVAL) if answer.status_code == 202 else None
 
     async def wait(self, session: str) -> Any:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
@@ -238,23 +237,26 @@ class Api:
         """The session's events until its final one; resumed where they broke off, also over a restart of the orchestrator.
 
         Raises:
-            Unavailable: the orchestrator, or its stream, stayed away for `PATIENCE_S`.
+            Unavailable: the orchestrator, or its stream, stayed away for `PATIENCE_S`; `peer-unintelligible`: what came is no event.
         """
         last, lull = after, _Lull()
         while True:
-            had, broke = last, None
+            had, broke, began = last, None, False
             try:
                 async with (await self._to()).stream(
                     "GET", f"/v1/sessions/{session}/events", headers={"Last-Event-ID": str(last)}
                 ) as response:
                     lull.answered()
+                    began = True
                     async for event in iter_sse(response):
                         last = event.id or last
                         lull.news()
-                        yield event
+                        yield changed(event, data=object_of(event.data))
                         if event.event == "session" and str(event.data.get("fact")).upper() in ENDED:
                             return
             except Unavailable as error:
+                if began and error.code == NO_EVENT:
+                    raise  # nothing broke off: it would say so again
                 broke = error
             # That the session has ended says nothing of a stream that broke off before it told so.
             ended = text_of(await self._patiently(session), "phase") in ENDED
@@ -266,9 +268,11 @@ class Api:
         lull = _Lull()
         while True:
             try:
-                return await self.session(session, **query)
+                answer = await self._looked_at(session, **query)
             except Unavailable as error:
                 await lull.after(error)
+            else:
+                return object_of(answer, *SESSION)
 
     async def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
         """Fetch the finished model into `target`: written whole or not at all. A stream that broke off is taken up where it did.
@@ -293,7 +297,4 @@ class Api:
 
     async def _put(self, path: str, content: bytes) -> Any:
         headers = {"content-type": "application/octet-stream"}
-        peer = await self._to()
-        return peer.json_of(
-            await peer.request("PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S)
-        )
+        return await self._ask("PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S)

@@ -8,24 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gput.files import content as content_of
-from gput.uploads import with_weights
+from gput.uploads import check_key, with_weights
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
 from shared.errors import InvalidProgram
 
 if TYPE_CHECKING:
     from gput.client import AsyncClient
-    from shared.claims.manifest import Manifest
+    from shared.claims.manifest import Manifest, RosterEntry
 
 
-async def would(client: AsyncClient, manifest: Manifest, paths: Sequence[Path]) -> dict[str, Any]:
+async def would(
+    client: AsyncClient, manifest: Manifest, paths: Sequence[Path], idempotency_key: str | None
+) -> dict[str, Any]:
     """`missing` has a sentence for each thing that the orchestrator would refuse it for: files, holders, your role.
 
     Args:
         paths: files that would be uploaded first, and weights beside them (`with_weights`).
     Raises:
-        BadRequest `no-file`: one of them cannot be read.
+        BadRequest: `no-file`: one of them cannot be read; `idempotency-key-malformed`.
     """
+    check_key(idempotency_key)
     me = await client.whoami()
     missing = await _files(client, manifest, paths) + _roster(manifest, await client.items("parties"))
     missing += [] if "owner" in me["role"] else [f"{me['name']} is {me['role']}: only an owner submits"]
@@ -77,17 +80,22 @@ def _weights(manifest: Manifest, programs: Mapping[str, str | None]) -> str | No
 
 
 def _roster(manifest: Manifest, parties: Sequence[Mapping[str, Any]]) -> list[str]:
-    known = {party["name"]: party["key"] for party in parties}
-    missing = []
-    for entry in manifest.roster:
-        if entry.holder not in known:
-            missing.append(f"holder {entry.holder}: enrol it")
-        elif known[entry.holder] != entry.key:
-            missing.append(
-                f"holder {entry.holder}: is enrolled under another key ({known[entry.holder]}) than the roster's ({entry.key}): "
-                "put the enrolled one into the roster"
-            )
-    return missing
+    known = {party["name"]: party for party in parties}
+    found = [(entry.holder, _unfit(entry, known.get(entry.holder))) for entry in manifest.roster]
+    return [f"holder {holder}: {what}" for holder, what in found if what is not None]
+
+
+def _unfit(entry: RosterEntry, party: Mapping[str, Any] | None) -> str | None:
+    """Why the roster's holder is none that counts; None: it is one."""
+    if party is None:
+        return "enrol it"
+    if party["role"] != "holder":
+        return f"is enrolled as {party['role']}"
+    if party["key_valid_until"] is not None:
+        return "its key was revoked: `gput party replace-key`"
+    if party["key"] != entry.key:
+        return f"is enrolled under another key ({party['key']}) than the roster's ({entry.key}): put the enrolled one into the roster"
+    return None
 
 
 __all__ = ["would"]

@@ -18,7 +18,7 @@ from gput.files import written
 from gput.model_file import theirs
 from gput.models import Event, Fetch, Gpu, Me, Party, Removal, Session, StoredProgram, VerifiedReceipts, Visit
 from gput.trust import Trust
-from gput.uploads import upload
+from gput.uploads import submit
 from shared.claims.faults import judged
 from shared.claims.manifest import Manifest
 from shared.errors import BadRequest, TimedOut
@@ -44,11 +44,13 @@ class AsyncSessions(_Room):
         """Submit a manifest, or the file that holds it, signed by you; files that it names by their digest are uploaded first.
 
         Raises:
-            ManifestRefused: with every fault. BadRequest `not-named`: a file that the manifest does not name.
+            ManifestRefused: with every fault. BadRequest: `not-named`: a file that the manifest does not name;
+                `idempotency-key-malformed`: nothing was sent.
         """
         agreed = manifest if isinstance(manifest, Manifest) else _read(Path(manifest))
-        await upload(self._api, agreed, [Path(file) for file in upload_files], lambda text: None)
-        return read_as(Session, await self._api.submit(agreed, idempotency_key=idempotency_key, gpu=gpu))
+        paths, key = [Path(file) for file in upload_files], idempotency_key
+        view = await submit(self._api, agreed, paths, lambda text: None, idempotency_key=key, gpu=gpu)
+        return read_as(Session, view)
 
     async def show(self, session: str) -> Session:
         """One session as it is now. Raises: NotFound, BadRequest `ambiguous-id`."""

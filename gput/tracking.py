@@ -46,7 +46,8 @@ def curves(
 ) -> list[Point]:
     """Losses by holder and step, held-out loss, seconds of each visit by step, and privacy spent; ordered by curve, then step.
 
-    What was made again after a restore has one value a step, the last.
+    What was made again after a restore has one value, the last: of losses one a step, of seconds one a visit, of which those of a collected
+    tour are at one step.
 
     Args:
         view, visits, losses, events: answers of `/v1/sessions/{session}` and below, in their order.
@@ -58,18 +59,21 @@ def curves(
         for each in losses
     ]
     points += _held_out(visits, events, ended)
-    for visit in visits:
-        step, at = visit["first_step"] + visit["steps"], ended[visit["id"]]
-        for name, seconds in visit["durations"].items():
-            points.append(Point(f"visit_seconds/{name}", step, seconds, at))
-        if visit["durations"]:
-            points.append(Point("visit_seconds/total", step, sum(visit["durations"].values()), at))
+    points = [*{(point.curve, point.step): point for point in points}.values(), *_seconds(visits, ended)]
     for holder in view["holders"]:
         if holder["privacy"] is not None:
             points.append(
                 Point(f"privacy/epsilon spent/{holder['holder']}", view["step"], holder["privacy"]["spent"], now)
             )
-    return sorted({(point.curve, point.step): point for point in points}.values())
+    return sorted(points)
+
+
+def _seconds(visits: Iterable[Mapping[str, Any]], ended: Mapping[str, float]) -> Iterator[Point]:
+    for visit in {visit["index"]: visit for visit in visits if visit["durations"]}.values():
+        step, at = visit["first_step"] + visit["steps"], ended[visit["id"]]
+        for name, seconds in visit["durations"].items():
+            yield Point(f"visit_seconds/{name}", step, seconds, at)
+        yield Point("visit_seconds/total", step, sum(visit["durations"].values()), at)
 
 
 def _held_out(
@@ -88,10 +92,39 @@ def _held_out(
         measured, fact = event.get("validation_after"), event.get("fact")
         if measured is None or not (fact == "last_checked" or (fact == "tour_judged" and event["stepped"])):
             continue
-        of = [ends[n] for n in closed if n <= event["position"]] if fact == "last_checked" else [
-            ends[n] for n, visit in closed.items() if visit["round"] == event["round"]
+        of = [n for n in closed if n <= event["position"]] if fact == "last_checked" else [
+            visit["index"] for visit in closed.values() if _judged(visit, event)
         ]  # fmt: skip
-        yield Point("loss/held-out", max(of, default=0), measured, event["at"])
+        if of:  # else its visits are not among those that came: nobody knows at which step it stands
+            yield Point("loss/held-out", max(ends[n] for n in of), measured, event["at"])
+
+
+def _judged(visit: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
+    """Whether the step that this event is about was of the visit, too: who joins a round late is in a later step of it."""
+    return bool(visit["round"] == event["round"] and visit["closed_at"] <= event["at"])
+
+
+def _standing(
+    closed: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The visits, by stop, and the events that no later restore took back: its steps are behind nothing that was measured since."""
+    restores = [(one["at"], one["position"]) for one in events if one.get("fact") == "restored" and "position" in one]
+
+    def stands(stop: int, at: float, until: float = math.inf) -> bool:
+        return all(stop <= position for back, position in restores if at <= back <= until)
+
+    def behind(event: Mapping[str, Any]) -> int:
+        if event.get("fact") != "tour_judged":
+            return int(event.get("position") or 0)
+        return max((
+            visit["index"] for visit in closed
+            if _judged(visit, event) and stands(visit["index"], visit["closed_at"], event["at"])
+        ), default=0)  # fmt: skip
+
+    stood = {
+        visit["index"]: visit for visit in closed if stands(visit["index"], visit["closed_at"])
+    }  # the last attempt
+    return stood, [event for event in events if stands(behind(event), event["at"])]
 
 
 def _standing(

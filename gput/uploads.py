@@ -1,22 +1,42 @@
-"""Uploads files as what a manifest names by their digest: program, weights, held-out records. Knows the API, no terminal."""
+"""Submits a session, after the files that its manifest names by their digest (program, weights, held-out records). Knows no terminal."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gput.files import content as content_of
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
 from shared.errors import BadRequest, InvalidProgram, NotFound
+from shared.service.act_key import check_act_key
 
 if TYPE_CHECKING:
     from gput.api import Api
     from shared.claims.manifest import Manifest
 
 Say = Callable[[str], None]
+
+
+async def submit(
+    client: Api, manifest: Manifest, paths: Sequence[Path], say: Say, *, idempotency_key: str | None = None,
+    gpu: str | None = None,
+) -> Any:  # fmt: skip
+    """Upload what goes along, then submit; the session. Nothing is sent under a key that would be refused.
+
+    Raises: BadRequest `idempotency-key-malformed`. As `upload`, and what the orchestrator answers.
+    """
+    check_key(idempotency_key)
+    await upload(client, manifest, paths, say)
+    return await client.submit(manifest, idempotency_key=idempotency_key, gpu=gpu)
+
+
+def check_key(idempotency_key: str | None) -> None:
+    """Raises: BadRequest `idempotency-key-malformed`."""
+    if idempotency_key is not None:
+        check_act_key(idempotency_key)
 
 
 async def upload(client: Api, manifest: Manifest, paths: Sequence[Path], say: Say) -> None:

@@ -8,6 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from data_holder.settings import DatasetName
+from shared.wire.visit import Decision
 
 SessionPath = Annotated[str, Path(pattern=r"^s_[0-9a-z]{16}$", examples=["s_0123456789abcdef"])]
 VisitPath = Annotated[str, Path(pattern=r"^v_[0-9a-z]{16}$", examples=["v_0123456789abcdef"])]
@@ -189,6 +190,7 @@ class RequestDetail(RequestView):
     privacy that its records would spend (null where the manifest asks for none), the newest log head it saw (null before the first), and
     the measurements of orchestrators that its share of the session's key was given to."""
 
+    decision: Decision | None = Field(description="this holder's newest word, by its signature; null: none yet")
     document: dict[str, Any]
     owner: str | None = Field(
         description="fingerprint of the key that signed the manifest, to which the model goes where it is released to the owner; null: "

@@ -139,6 +139,7 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
     view = {
         **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
+        "decision": said and said.decision,
         "owner": None if owner is None else owner.fingerprint,
         "privacy": planned and planned.model_dump(mode="json"),
         "estimate": estimate,

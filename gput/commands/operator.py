@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import httpx2
 import typer
 
-from gput.pages import page_of
+from gput.answers import object_of
+from gput.pages import pages
 from shared.errors import BadRequest
 from shared.service.http import Peers
 
@@ -21,6 +23,7 @@ HOLDER_TIMEOUT_S = 30.0
 HASHING_TIMEOUT_S = 7 * 86_400.0
 """For an approval, which reads and hashes the whole dataset: whoever gave up earlier could only begin it a second time."""
 PAGE = 200
+SERVICE = "holder service"
 REMEDY = "It is the file operator.token in the holder's data folder."
 
 
@@ -47,35 +50,37 @@ def read_token(token: Path) -> str:
     return words[0]
 
 
-def ask(method: str, path: str, url: str, token: Path, body: Any = None, *, timeout_s: float = HOLDER_TIMEOUT_S) -> Any:
-    """One call of the operator's API; the answer's JSON value, waited for `timeout_s`.
+def ask(
+    method: str, path: str, url: str, token: Path, body: Any = None, *names: str, timeout_s: float = HOLDER_TIMEOUT_S
+) -> Any:
+    """One call of the operator's API; the object that is answered, with these fields, waited for `timeout_s`.
 
     Raises:
-        BadRequest: `no-token`. Unavailable: no answer. Or as the service answered.
+        BadRequest: `no-token`. Unavailable: no answer, or `peer-unintelligible`. Or as the service answered.
     """
-
-    async def call() -> Any:
-        async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
-            peer = peers.peer(url, "holder service", auth=Bearer(token))
-            if method == "GET":
-                return await peer.get_json(f"/v1/{path}")
-            if method == "PUT":
-                return await peer.put_json(f"/v1/{path}", body)
-            # With a key the call may be repeated when its connection breaks: the holder decides once.
-            return await peer.post_json(
-                f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}", timeout_s=timeout_s
-            )
-
-    return asyncio.run(call())
+    return object_of(asyncio.run(_call(method, path, url, token, body, timeout_s)), *names, peer=SERVICE)
 
 
 def every(path: str, url: str, token: Path) -> list[Any]:
     """All items of a list of the operator's API, page by page. Raises: as `ask`."""
-    rows: list[Any] = []
-    cursor: str | None = None
-    while True:
-        page = ask("GET", f"{path}?limit={PAGE}" + (f"&after={cursor}" if cursor else ""), url, token)
-        items, cursor = page_of(page, "holder service")
-        rows += items
-        if cursor is None:
-            return rows
+
+    def page(after: str | None) -> Coroutine[Any, Any, Any]:
+        place = f"{path}?limit={PAGE}" + (f"&after={quote(after, safe='')}" if after is not None else "")
+        return _call("GET", place, url, token)
+
+    return [*asyncio.run(pages(page, SERVICE))]
+
+
+async def _call(
+    method: str, path: str, url: str, token: Path, body: Any = None, timeout_s: float = HOLDER_TIMEOUT_S
+) -> Any:
+    async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
+        peer = peers.peer(url, SERVICE, auth=Bearer(token))
+        if method == "GET":
+            return await peer.get_json(f"/v1/{path}")
+        if method == "PUT":
+            return await peer.put_json(f"/v1/{path}", body)
+        # With a key the call may be repeated when its connection breaks: the holder decides once.
+        return await peer.post_json(
+            f"/v1/{path}", body, idempotency_key=f"decide-{secrets.token_hex(16)}", timeout_s=timeout_s
+        )

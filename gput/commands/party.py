@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 app = Commands("Parties and approvals.\n\nExample:  gput party init keys/owner.pem")
 Read = Annotated[str, typer.Option(help="the manifest digest you read, hex")]
 DECISION = ("session", "manifest", "state", "dataset", "reason", "decided_at", "decided_by", "delivered", "waiting_for")
+REQUEST = ("session", "manifest", "state")
+"""Fields without which an answer is none about a request."""
 NEWS_S = 10.0
 PUBLIC = ".pub"
 
@@ -97,7 +99,8 @@ def enrol(
         if not dry_run:
             return await client.enrol(name, public, role)
         known = await client.items("parties")
-        refuse_if(enrolment(name, role, fingerprint(public), await client.whoami(), known))
+        used = await party_keys.used_keys(client, known)
+        refuse_if(enrolment(name, role, fingerprint(public), await client.whoami(), known, used))
         was = "enrolled so already" if any(party["name"] == name for party in known) else "new"
         say(f"would enrol {name} as {role}; {name} is {was}; nothing was done")
         return {"name": name, "role": role, "key": fingerprint(public), "public_key": public.hex()}
@@ -165,7 +168,7 @@ def request(session: Session, holder_url: HolderUrl, token: Token, fmt: FormatOp
 
     Example:  gput party request s_7f
     """
-    show(ask("GET", _path(session, holder_url, token), holder_url, token), fmt)
+    show(ask("GET", _path(session, holder_url, token), holder_url, token, None, *REQUEST), fmt)
 
 
 @app.command()
@@ -218,9 +221,9 @@ def _decide(verb: str, session: str, url: str, token: Path, body: dict[str, Any]
     path = _path(session, url, token)
     if not dry_run:
         timeout_s = HASHING_TIMEOUT_S if verb == "approve" else HOLDER_TIMEOUT_S
-        _decided(ask("POST", f"{path}/{verb}", url, token, body, timeout_s=timeout_s), fmt)
+        _decided(ask("POST", f"{path}/{verb}", url, token, body, *REQUEST, timeout_s=timeout_s), fmt)
         return
-    view = ask("GET", path, url, token)
+    view = ask("GET", path, url, token, None, *REQUEST)
     if view["manifest"] != body["manifest"]:
         raise Conflict(
             f"{view['session']} asks for another manifest than the one you read", code="manifest-mismatch",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -13,17 +14,18 @@ from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOpt
 from gput.commands.manners import DryRunOption, FormatOption
 from gput.output import Format, emit, say, show
 from gput.whole import replace_whole
-from gput.would_act import refuse_if, replacement
+from gput.would_act import refuse_if, replacement, rotation
 from shared.crypto.former_keys import keep_former
 from shared.crypto.private_file import replace_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
-from shared.errors import BadRequest, NotAuthenticated, Unavailable
+from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, Unavailable
 from shared.service.data_dir import LOCK, held
 
 if TYPE_CHECKING:
     from gput.client import AsyncClient
 
 Name = Annotated[str, typer.Argument(help="the party's name")]
+INTERRUPTED = "an earlier rotation was interrupted; its key counts"
 COLUMNS = ("key", "came", "came_by", "valid_from", "valid_until", "ended_by")
 
 
@@ -45,11 +47,9 @@ def rotate_key(url: UrlOption, key: KeyOption, dry_run: DryRunOption = False, fm
     """
     draft = key.with_suffix(".next.pem")
     if dry_run:
-        show(_tried(url, key), fmt)
+        show(_tried(url, key, draft), fmt)
         return
-    with ExitStack() as stack:
-        if (key.parent / LOCK).exists():
-            stack.enter_context(held(key.parent))  # a service that runs would go on with the old one
+    with _at_rest(key.parent):
         old = PartyKey.load(key)
         if not draft.exists():
             PartyKey.generate().save(draft)  # on the disk before anybody hears of it
@@ -58,21 +58,42 @@ def rotate_key(url: UrlOption, key: KeyOption, dry_run: DryRunOption = False, fm
         if row is None:
             row = _tell(url, key, draft, old, new)
         else:
-            say("an earlier rotation was interrupted; its key counts")
+            say(INTERRUPTED)
         _put_in_place(key, draft, old, new)
     say(f"{key} holds the new key; the old one is refused")
     show(row, fmt)
 
 
-def _tried(url: str, key: Path) -> dict[str, Any]:
-    me = connect(url, key, lambda client: client.whoami())
+def _at_rest(folder: Path) -> AbstractContextManager[None]:
+    """A service that runs would go on with the old key. Raises, when entered: ConfigurationError `data-dir-in-use`."""
+    return held(folder) if (folder / LOCK).exists() else nullcontext()
+
+
+def _tried(url: str, key: Path, draft: Path) -> Any:
+    """Who would have a new key. Raises: BadRequest `would-be-refused`; `not-enrolled`: an owner's key is none that rotates."""
+    busy: list[str] = []
+    try:
+        with _at_rest(key.parent):
+            pass
+    except ConfigurationError as error:
+        busy.append(error.detail)
+    if draft.exists() and (row := _known(url, draft)) is not None:
+        refuse_if(busy)
+        say(f"{INTERRUPTED}: would put it in its file's place; nothing was done")
+        return row
+    me, sessions = connect(url, key, _sessions_of)
     if me["role"] not in ("holder", "auditor"):
         raise BadRequest(
             f"{me['name']} is {me['role']}, whose key is a file in the orchestrator's folder owner_keys", code="not-enrolled",
             remedy="Make a new one (`gput party init`) and put its NAME.pub in the old one's place.",
         )  # fmt: skip
+    refuse_if(busy + rotation(me["name"], sessions))
     say(f"would make a new key for {me['name']}; nothing was done")
-    return dict(me)
+    return me
+
+
+async def _sessions_of(client: AsyncClient) -> tuple[Any, list[Any]]:
+    return await client.whoami(), await client.items("sessions")
 
 
 def _tell(url: str, key: Path, draft: Path, old: PartyKey, new: PartyKey) -> Any:
@@ -151,12 +172,17 @@ def replace_key(
 
 async def _against(client: AsyncClient, name: str, key: str) -> list[str]:
     """Why the orchestrator would not put this key in the place of `name`'s."""
-    used = [
-        {"name": party["name"], "key": row["key"]}
-        for party in await client.items("parties")
-        for row in await client.items(f"parties/{party['name']}/keys")
-    ]
+    used = await used_keys(client, await client.items("parties"))
     return replacement(name, key, await client.whoami(), used, await client.items("sessions"))
+
+
+async def used_keys(client: AsyncClient, parties: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Names of these parties with each key that they have or had, a pair a row."""
+    return [
+        {"name": party["name"], "key": row["key"]}
+        for party in parties
+        for row in await client.items(f"parties/{quote(party['name'], safe='')}/keys")
+    ]
 
 
 COMMANDS = (keys, rotate_key, revoke_key, replace_key)

@@ -30,7 +30,7 @@ from gput.dry_run import would
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
 from gput.output import Format, cell, emit, say, show
-from gput.uploads import upload as send
+from gput.uploads import submit as send
 from gput.would_act import refuse_if, session_act
 from shared.claims.archive import open_archive
 from shared.errors import BadRequest, JobFailed, TimedOut
@@ -66,12 +66,11 @@ def submit(
     """
     agreed = agreed_manifest(manifest)
     if dry_run:
-        _tried(connect(url, key, lambda client: would(client, agreed, upload or ())), fmt)
+        _tried(connect(url, key, lambda client: would(client, agreed, upload or (), idempotency_key)), fmt)
         return
 
     async def run(client: AsyncClient) -> Any:
-        await send(client, agreed, upload or (), say)
-        view = await client.submit(agreed, idempotency_key=idempotency_key)
+        view = await send(client, agreed, upload or (), say, idempotency_key=idempotency_key)
         if wait:
             say(f"submitted {view['id']}; waiting for {', '.join(view['waiting_for']) or 'its end'}")
             view = await _end(client, view["id"], timeout)

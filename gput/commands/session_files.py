@@ -62,15 +62,22 @@ def receipts(
         remedy = "Name the folder that holds the roots you believe, for instance DEMO/services/trust."
         raise BadRequest(f"{trust} lacks {', '.join(missing)}", code="no-trust", remedy=remedy)
 
-    async def fetch(client: AsyncClient, name: str) -> Path:
+    async def saved(client: AsyncClient, name: str) -> Path:
         folder = Path(f"receipts-{name}") if output is None else output  # a folder holds the receipts of one session
         distinct([folder / file for file in TRUST], [trust / file for file in TRUST])
         with written(writable(folder)):
             await save(client, name, folder, trust)
         return folder
 
-    folder = with_session(session, url, key, fetch)
+    folder = with_session(session, url, key, saved)
     say(f"wrote {folder}; verify with: gput receipts verify {folder}")
+
+
+async def curves_of(client: AsyncClient, session: str) -> tuple[Any, list[Any], list[Any], list[Any]]:
+    """What `gput.tracking.curves` makes curves of. While the session runs its lists grow: events come before the visits they are about."""
+    events = [event.data async for event in past(client, session)]
+    view, visits = await client.session(session), await client.items(f"sessions/{session}/visits")
+    return view, visits, await client.items(f"sessions/{session}/losses"), events
 
 
 def export_metrics(
@@ -96,12 +103,7 @@ def export_metrics(
     if tensorboard is not None:
         writable(tensorboard)
 
-    async def fetch(client: AsyncClient, name: str) -> Any:
-        path = f"sessions/{name}"
-        answers = await client.get(path), await client.items(f"{path}/visits"), await client.items(f"{path}/losses")
-        return *answers, [event.data async for event in past(client, name)]
-
-    view, visits, losses, events = with_session(session, url, key, fetch)
+    view, visits, losses, events = with_session(session, url, key, curves_of)
     points = curves(view, visits, losses, events)
     if tensorboard is not None:
         place = to_tensorboard(points, view["id"], tensorboard)

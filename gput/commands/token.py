@@ -8,11 +8,13 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import httpx2
 import typer
 
+from gput.answers import object_of
 from gput.commands.connection import NoInputOption, YesOption, confirm
 from gput.commands.manners import Commands, FormatOption
-from gput.commands.operator import HOLDER_TIMEOUT_S, Bearer, HolderUrl, Token, read_token
+from gput.commands.operator import HOLDER_TIMEOUT_S, SERVICE, Bearer, HolderUrl, Token, read_token
 from gput.files import place_for, written
 from gput.output import Format, emit, say
 from shared.claims.free_text import unseen
@@ -57,17 +59,20 @@ def rotate(
 async def _counts(url: str, token: Path) -> bool:
     async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
         try:
-            await peers.peer(url, "holder service", auth=Bearer(token)).get_json("/v1/identity")
+            answer = await peers.peer(url, SERVICE, auth=Bearer(token)).get_json("/v1/identity")
         except NotAuthenticated:
             return False
+    object_of(answer, "name", "fingerprint", peer=SERVICE)  # else another program answers, and takes any token
     return True
 
 
 def _put(url: str, token: Path, whose: str, draft: Path) -> None:
     async def call() -> None:
         async with Peers(timeout_s=HOLDER_TIMEOUT_S) as peers:
-            peer = peers.peer(url, "holder service", auth=Bearer(token))
-            await peer.put_json(f"/v1/tokens/{whose}", {"token": read_token(draft)}, attempts=1)
+            peer = peers.peer(url, SERVICE, auth=Bearer(token))
+            answer = await peer.request("PUT", f"/v1/tokens/{whose}", json={"token": read_token(draft)}, attempts=1)
+            if answer.status_code != httpx2.codes.NO_CONTENT:
+                raise peer.unintelligible(f"status {answer.status_code}, which says of no token that it counts")
 
     try:
         asyncio.run(call())

@@ -22,7 +22,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, unknown: float, news_s: float = 2.0) 
     """The paths asked for; a holder that knows nothing of the session the first `unknown` times."""
     paths: list[str] = []
 
-    def holder(method: str, path: str, url: str, token: Path, body: Any = None, **more: Any) -> Any:
+    def holder(method: str, path: str, url: str, token: Path, body: Any = None, *names: str) -> Any:
         paths.append(path)
         if len(paths) <= unknown:
             raise NotFound("no such session here")
@@ -57,12 +57,12 @@ def test_what_is_known_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_list_of_the_holders_is_told_to_its_last_page(noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"": ("one", "c1"), "c1": ("two", "c2"), "c2": ("three", None)}
 
-    def holder(method: str, path: str, url: str, token: Path, body: Any = None) -> Any:
+    async def holder(method: str, path: str, url: str, token: Path) -> Any:
         at = path.partition("after=")[2]
         name, following = pages[at]
         return {"items": [{"session": name, "name": name, "options": {}}], "next": following}
 
-    monkeypatch.setattr(operator, "ask", holder)
+    monkeypatch.setattr(operator, "_call", holder)
     words = [noun, "--holder-url", "http://127.0.0.1:1", "--token", "operator.token", "--format", "jsonl"]
     result = CliRunner().invoke(party.app, words, catch_exceptions=False)
     assert [json.loads(line)["session"] for line in result.stdout.splitlines()] == ["one", "two", "three"]
@@ -73,11 +73,11 @@ def test_an_approval_is_waited_for_as_long_as_hashing_takes(monkeypatch: pytest.
     waited: dict[str, float] = {}
 
     async def get(self: PeerClient, path: str, **more: Any) -> Any:
-        return {"session": SESSION}
+        return {"session": SESSION, "manifest": "ab" * 32, "state": "waiting"}
 
     async def post(self: PeerClient, path: str, body: Any, *, timeout_s: float | None = None, **more: Any) -> Any:
         waited[path.rpartition("/")[2]] = timeout_s or 0.0
-        return {"session": SESSION}
+        return await get(self, path)
 
     monkeypatch.setattr(PeerClient, "get_json", get)
     monkeypatch.setattr(PeerClient, "post_json", post)

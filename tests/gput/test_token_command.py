@@ -17,7 +17,7 @@ import pytest
 
 from gput.__main__ import main
 from orchestrator.readers import reader_tokens
-from shared.errors import ConfigurationError, Conflict, TimedOut
+from shared.errors import ConfigurationError, Conflict, TimedOut, Unavailable
 from shared.names import Role
 from shared.service.reader_tokens import read_readers, token_digest
 
@@ -26,12 +26,12 @@ def run(*words: str) -> int:
     return main(("token", *words))
 
 
-def holder(monkeypatch: pytest.MonkeyPatch, put_json: AsyncMock) -> None:
-    """A holder's service that answers so."""
+def holder(monkeypatch: pytest.MonkeyPatch, request: AsyncMock, get_json: AsyncMock | None = None) -> None:
+    """A service that answers so, at a holder's address."""
     peers = AsyncMock()
     peers.__aenter__.return_value = peers
     peers.__aexit__.return_value = None
-    peers.peer = Mock(return_value=Mock(put_json=put_json))
+    peers.peer = Mock(return_value=Mock(request=request, get_json=get_json, unintelligible=Unavailable))
     monkeypatch.setattr("gput.commands.token.Peers", lambda **options: peers)
 
 
@@ -148,12 +148,24 @@ def test_a_token_that_may_count_outlives_its_rotation(
     assert (draft.exists(), token.read_text()) == (kept, "a" * 64)
 
 
+def test_a_token_that_another_program_took_is_not_put_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token, draft = tmp_path / "operator.token", tmp_path / "operator.token.next"
+    token.write_text("a" * 64)
+    holder(monkeypatch, AsyncMock(return_value=Mock(status_code=200)), AsyncMock(return_value={}))
+    for _ in range(2):  # the first leaves a draft, which the second asks about
+        assert run("rotate", "--holder-url", "http://127.0.0.1:9", "--token", str(token)) == 6
+        assert (draft.exists(), token.read_text()) == (True, "a" * 64)
+    assert "[peer-unintelligible]" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_token_that_root_rotates_stays_the_service_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tmp_path / "operator.token"
     token.write_text("a" * 64)
     os.chown(token, 10001, 10001)
-    holder(monkeypatch, AsyncMock())
+    holder(monkeypatch, AsyncMock(return_value=Mock(status_code=204)))
     assert run("rotate", "--holder-url", "http://127.0.0.1:9", "--token", str(token)) == 0
     assert token.read_text() != "a" * 64
     assert (token.stat().st_uid, token.stat().st_mode & 0o777) == (10001, 0o600)

@@ -6,8 +6,10 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -71,10 +73,56 @@ def test_what_was_measured_after_a_collected_tour_stands_behind_all_its_steps() 
 def test_accumulated_tours_are_measured_at_their_ends() -> None:
     visits = [_visit(n, "ab"[n % 2], round=(n + 1) // 2, validation_after=None) for n in range(1, 5)]
     judged = [
-        {"fact": "tour_judged", "round": n, "stepped": n == 1, "validation_after": 3.0 - n, "at": 1.0} for n in (1, 2)
+        {"fact": "tour_judged", "round": n, "stepped": n == 1, "validation_after": 3.0 - n, "at": 200.0 * n + 60}
+        for n in (1, 2)
     ]
-    last = {"fact": "last_checked", "position": 4, "validation_after": 0.5, "at": 2.0}
+    last = {"fact": "last_checked", "position": 4, "validation_after": 0.5, "at": 900.0}
     assert held_out(visits, *judged, last) == [(4, 2.0), (8, 0.5)]
+
+
+LATE = [_visit(n, name, validation_after=None) for n, name in enumerate("abc", 1)]
+"""Of one round; the last holder joined late, when the others' tour was over."""
+TWICE = [
+    {"fact": "tour_judged", "round": 1, "stepped": True, "validation_after": loss, "at": at}
+    for loss, at in ((3.0, 260.0), (2.5, 360.0))
+]
+
+
+def test_a_late_joiners_tour_is_measured_beside_the_one_before_it() -> None:
+    assert held_out(LATE, *TWICE) == [(4, 3.0), (6, 2.5)]
+
+
+def test_what_was_measured_after_visits_that_are_not_there_has_no_step() -> None:
+    last = {"fact": "last_checked", "position": 3, "validation_after": 2.0, "at": 400.0}
+    assert held_out([], *TWICE, last) == []
+
+
+async def test_a_tour_that_ends_while_its_session_is_read_has_its_visits() -> None:
+    """The lists grow between the askings: what is told of by an event has been by the time that visits are asked for."""
+    client, told = Mock(), Mock(data=TWICE[0])
+    grown: list[dict[str, Any]] = []
+
+    async def events(session: str) -> AsyncIterator[Any]:
+        grown.extend(LATE[:2])
+        told.data = TWICE[0] | {"seq": 1}
+        yield told
+
+    async def items(path: str) -> list[Any]:
+        return list(grown) if path.endswith("visits") else []
+
+    client.events, client.items = events, items
+    client.session = client.get = AsyncMock(return_value={**VIEW, "version": 1})
+    found = curves(*await session_files.curves_of(client, "s_1"))
+    assert [(point.step, point.value) for point in found if point.curve == "loss/held-out"] == [(4, 3.0)]
+
+
+def test_the_seconds_of_each_visit_are_told_also_of_a_tour_that_begins_at_one_step() -> None:
+    tour = [_visit(n, name, first_step=0, durations={"train": 1.0 * n}) for n, name in enumerate("abc", 1)]
+    vain = _visit(2, "b", id="v_12", first_step=0, outcome="recalled", durations={"train": 9.0}, closed_at=None)
+    points = curves(VIEW, [tour[0], vain, *tour[1:]], (), ())
+    for name in ("train", "total"):
+        told = [(point.step, point.value) for point in points if point.curve == f"visit_seconds/{name}"]
+        assert told == [(2, 1.0), (2, 2.0), (2, 3.0)], "of the last attempt of each"
 
 
 def test_what_was_made_again_after_a_restore_has_one_value() -> None:

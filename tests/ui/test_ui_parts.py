@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gput.test_tracking import BACK, PASSED_OVER, held_out
+from tests.gput.test_tracking import BACK, LATE, PASSED_OVER, TWICE, held_out
 from tests.ui.conftest import NewTab
 from tests.ui.stage import OWNER_READER, READER, UiStage
 
@@ -79,14 +79,18 @@ def test_held_out_losses_of_tours_stand_where_the_tour_ended(run: Any) -> None:
     more = {"steps": 4, "validation_after": None}
     collected = [visit(name, turn * 8) | more | {"validation_after": 2 - turn} for turn in range(2) for name in "ab"]
     assert run("losses", "heldOut", collected) == [[8, 2], [16, 1]]
-    accumulated = [visit("ab"[n % 2], n * 4) | more | {"round": n // 2 + 1, "index": n + 1} for n in range(4)]
-    judged = [{"fact": "tour_judged", "round": n, "stepped": n == 1, "validation_after": 3 - n} for n in (1, 2)]
-    last = {"fact": "last_checked", "position": 4, "validation_after": 0.5}
+    accumulated = [
+        visit("ab"[n % 2], n * 4) | more | {"round": n // 2 + 1, "index": n + 1, "closed_at": n + 1.0} for n in range(4)
+    ]
+    judged = [
+        {"fact": "tour_judged", "round": n, "stepped": n == 1, "validation_after": 3 - n, "at": 2.0 * n} for n in (1, 2)
+    ]
+    last = {"fact": "last_checked", "position": 4, "validation_after": 0.5, "at": 5.0}
     assert run("losses", "heldOut", accumulated, [*judged, last]) == [[8, 2], [16, 0.5]]
 
 
-def test_held_out_losses_stand_where_the_command_line_puts_them_whatever_a_restore_took_back(run: Any) -> None:
-    """By one rule: the page's curve is the one that is exported."""
+def test_held_out_losses_stand_where_the_command_line_puts_them(run: Any) -> None:
+    """By one rule, whatever a restore took back and whoever joined late: the page's curve is the one that is exported."""
     judged = {"fact": "tour_judged", "round": 1, "stepped": True, "validation_after": 4.0, "at": 400.0}
     last = {"fact": "last_checked", "position": 3, "validation_after": 7.0, "at": 700.0}
     quiet = [one | {"validation_after": None} for one in PASSED_OVER]
@@ -95,6 +99,7 @@ def test_held_out_losses_stand_where_the_command_line_puts_them_whatever_a_resto
         (PASSED_OVER[:2], [last | {"position": 2, "at": 400.0}, BACK], [(3, 2.0)]), (quiet[:2], [judged, BACK], []),
         (quiet[:2], [judged], [(6, 4.0)]), (quiet[:2], [judged, BACK | {"position": 2}], [(6, 4.0)]),
         (quiet, [judged, BACK, judged | {"validation_after": 3.0, "at": 700.0}], [(6, 3.0)]),
+        (LATE, TWICE, [(4, 3.0), (6, 2.5)]), ([], [*TWICE, last], []),
     ]  # fmt: skip
     for visits, facts, said in cases:
         assert [tuple(point) for point in run("losses", "heldOut", visits, facts)] == held_out(visits, *facts) == said

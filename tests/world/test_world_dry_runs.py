@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gput.would_act import holder_act
+from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
+from shared.errors import BadRequest
+from shared.service.data_dir import held
+from tests.world.test_world_keys import client_of
 from tests.world.world import NewWorld
 from tests.world.world_hand import Hand, at_hand, operator_at_hand
 
@@ -18,7 +23,7 @@ async def same(hand: Hand, *words: str) -> bool:
     real, _, said = await hand(*words, *(["--yes"] if words[1] in ("cancel", "veto", "replace-key") else []))
     assert (dry == 0) == (real == 0), (words, tried, said)
     assert dry == 0 or ((dry, "[would-be-refused]" in tried) == (2, True)), tried
-    assert "nothing was done" in tried
+    assert f"nothing was {'submitted' if words[1] == 'submit' else 'done'}" in tried
     return real == 0
 
 
@@ -86,6 +91,34 @@ async def test_of_an_ended_session(asked: tuple[Hand, str]) -> None:
         assert not await same(hand, "party", verb, session, "--manifest", manifest)
 
 
+async def test_of_an_ended_session_that_was_decided(
+    new_world: NewWorld, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with new_world(approve="manual") as world:
+        hand, operator = at_hand(world, tmp_path, capsys, monkeypatch), world.operator("city")
+        operator_at_hand(world, monkeypatch)
+        for decision, again, withdrawn in (("refuse", "refuse", False), ("approve", "approve", True)):
+            session = await world.submit(name=decision)
+            manifest = (await operator.decide(session, decision))["manifest"]
+            await world.owner.act(session, "cancel")
+            assert (await operator.request(session, phase="CANCELLED"))["decision"] == decision
+            taken = [
+                await same(hand, "party", verb, session, "--manifest", manifest, *more)
+                for verb, more in ((again, []), (again, ["--reason", "and again"]), ("veto", []))
+            ]
+            assert taken == [True, False, withdrawn], "what was said before is answered as the first time"
+
+
+def test_of_a_holders_service_that_does_not_tell_its_word() -> None:
+    said = {"manifest": "", "reason": ""}
+    ended = {"state": "ended", "phase": "CANCELLED", "reason": "", "dataset": None, "decided_at": None}
+    refused, approved = ended | {"decided_at": 1.0}, ended | {"decided_at": 1.0, "dataset": "ehr"}
+    assert [bool(holder_act("veto", view, said)) for view in (ended, refused, approved)] == [True, True, False]
+    assert [bool(holder_act("approve", view, said)) for view in (ended, refused, approved)] == [True, True, False]
+    waiting = ended | {"state": "waiting", "phase": None}
+    assert (holder_act("approve", waiting, said), bool(holder_act("veto", waiting, said))) == ([], True)
+
+
 async def test_keys(asked: tuple[Hand, str]) -> None:
     hand, session = asked
     keys = [PartyKey.generate() for _ in range(3)]
@@ -101,3 +134,56 @@ async def test_keys(asked: tuple[Hand, str]) -> None:
     await hand.world.owner.act(session, "cancel")
     assert await taken("replace-key", "new", second)
     assert [await taken("replace-key", "city", key) for key in (first, second, third)] == [False, False, True]
+    assert not await taken("enrol", "other", first)  # it was new's once
+    assert not await taken("enrol", "Bad Name", hand.write("bad.pub", PartyKey.generate().public_pem))
+    await hand.world.owner.revoke_key("new", keys[1].fingerprint)
+    assert not await taken("enrol", "new", second)
+
+
+async def test_a_holders_own_key(asked: tuple[Hand, str]) -> None:
+    hand, session = asked
+    folder = hand.world.folder / "holder-city"
+    rotate = ("party", "rotate-key", "--key", str(folder / "identity.pem"))
+    await hand.world["holder-city"].stop()
+    assert not await same(hand, *rotate)  # its session goes on
+    await hand.world.owner.act(session, "cancel")
+    with held(folder):
+        assert not await same(hand, *rotate)  # its service runs
+    assert await same(hand, *rotate)
+    # Interrupted before the new one's file was in its place: the same command finishes it, and the dry run says so.
+    old, draft = PartyKey.load(folder / "identity.pem"), PartyKey.generate()
+    draft.save(folder / "identity.next.pem")
+    async with client_of(hand.world, old) as city:
+        await city.rotate_key(old, draft)
+    assert await same(hand, *rotate)
+    assert PartyKey.load(folder / "identity.pem").fingerprint == draft.fingerprint
+
+
+async def test_a_submission(hand: Hand) -> None:
+    """One world of three holders and an auditor: who is in the roster, and under which Idempotency-Key."""
+    world, made = hand.world, hand.world.material.manifest()
+    await world.enrol()
+    auditor = PartyKey.generate()
+    await world.owner.enrol("watcher", auditor.public, "auditor")
+
+    async def taken(manifest: Manifest) -> bool:
+        return await same(hand, "session", "submit", hand.write("manifest.json", manifest.canonical()))
+
+    watched = made.roster[0].model_copy(update={"holder": "watcher", "key": auditor.fingerprint})
+    assert not await taken(made.model_copy(update={"roster": (watched, *made.roster[1:])}))
+    assert await taken(made)
+    await world.owner.revoke_key("city", world.key("city").fingerprint)
+    assert not await taken(made)
+
+
+async def test_a_malformed_key_is_refused_before_anything_is_uploaded(hand: Hand) -> None:
+    manifest = hand.write("manifest.json", hand.world.material.manifest().canonical())
+    program = hand.write("program.gput", hand.world.material.archive)
+    words = ("session", "submit", manifest, "--upload", program, "--idempotency-key", "two words")
+    for more in (["--dry-run"], []):
+        code, _, said = await hand(*words, *more)
+        assert (code, "[idempotency-key-malformed]" in said) == (2, True), said
+    async with client_of(hand.world, hand.world.key("owner")) as client:
+        with pytest.raises(BadRequest, match="Idempotency-Key"):
+            await client.sessions.submit(Path(manifest), upload_files=[program], idempotency_key="two words")
+    assert await hand.world.owner.items("programs") == []

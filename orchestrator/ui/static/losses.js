@@ -66,26 +66,29 @@ export function thinned(points, most) {
   return found.filter((point, at) => at === 0 || point !== found[at - 1]);
 }
 
+/** Whether the step that a `tour_judged` is about was of this visit, too: who joins a round late is in a later step of it. */
+const judged = (one, { round, at }) => one.round === round && one.closed_at <= at;
+
 /** Of closed visits and facts those that no later restore took back: its steps are behind nothing that was measured since. As `_standing` in `gput.tracking`. */
 function standing(closed, facts) {
   const restores = facts.filter((one) => one.fact === "restored" && one.position !== undefined);
   const stands = (stop, at, until = Infinity) => restores.every((back) => !(at <= back.at && back.at <= until) || stop <= back.position);
   const stood = (until) => closed.filter((one) => stands(one.index, one.closed_at, until));
-  const behind = ({ fact, round, position, at }) => (fact !== "tour_judged" ? position ?? 0
-    : stood(at).reduce((most, one) => (one.round === round && one.closed_at <= at ? Math.max(most, one.index) : most), 0));
+  const behind = (one) => (one.fact !== "tour_judged" ? one.position ?? 0
+    : stood(one.at).reduce((most, visit) => (judged(visit, one) ? Math.max(most, visit.index) : most), 0));
   return [stood(Infinity), facts.filter((one) => stands(behind(one), one.at))];
 }
 
-/** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of restores, of accumulated tours and of the end. */
+/** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of restores, of accumulated tours and of the end; one whose visits are not there yet has no step. */
 export function heldOut(visits, facts = []) {
   const [stood, measured] = standing(visits.filter((one) => one.outcome === "closed"), facts);
   const closed = closedOnce(stood), ends = new Map(), found = new Map();
   for (const { first_step: first, steps } of closed) ends.set(first, (ends.get(first) ?? first) + steps);
-  const put = (of, loss) => loss != null && found.set(of.reduce((most, one) => Math.max(most, ends.get(one.first_step)), 0), loss);
+  const put = (of, loss) => loss != null && of.length > 0 && found.set(of.reduce((most, one) => Math.max(most, ends.get(one.first_step)), 0), loss);
   for (const one of closed) put([one], one.validation_after);
-  for (const { fact, stepped, round, position, validation_after: loss } of measured) {
-    if (fact === "tour_judged" && stepped) put(closed.filter((one) => one.round === round), loss);
-    if (fact === "last_checked") put(closed.filter((one) => one.index <= position), loss);
+  for (const fact of measured) {
+    if (fact.fact === "tour_judged" && fact.stepped) put(closed.filter((one) => judged(one, fact)), fact.validation_after);
+    if (fact.fact === "last_checked") put(closed.filter((one) => one.index <= fact.position), fact.validation_after);
   }
   return [...found].sort((a, b) => a[0] - b[0]);
 }
