@@ -127,30 +127,6 @@ def _standing(
     return stood, [event for event in events if stands(behind(event), event["at"])]
 
 
-def _standing(
-    closed: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
-) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The visits, by stop, and the events that no later restore took back: its steps are behind nothing that was measured since."""
-    restores = [(one["at"], one["position"]) for one in events if one.get("fact") == "restored" and "position" in one]
-
-    def stands(stop: int, at: float, until: float = math.inf) -> bool:
-        return all(stop <= position for back, position in restores if at <= back <= until)
-
-    def behind(event: Mapping[str, Any]) -> int:
-        if event.get("fact") != "tour_judged":
-            return int(event.get("position") or 0)
-        return max((
-            visit["index"] for visit in closed
-            if visit["round"] == event["round"] and visit["closed_at"] <= event["at"]
-            and stands(visit["index"], visit["closed_at"], event["at"])
-        ), default=0)  # fmt: skip
-
-    stood = {
-        visit["index"]: visit for visit in closed if stands(visit["index"], visit["closed_at"])
-    }  # the last attempt
-    return stood, [event for event in events if stands(behind(event), event["at"])]
-
-
 def to_tensorboard(points: Iterable[Point], session: str, folder: Path) -> Path:
     """An event file in a folder of the session's own under `folder`, which is there; that folder.
 
