@@ -30,7 +30,7 @@ from data_holder.retention import Retention
 from data_holder.share_release import ShareRelease
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
-from shared.errors import GputError, ProtocolViolation, Unavailable
+from shared.errors import BadRequest, GputError, ProtocolViolation, Unavailable
 from shared.service.changes import Stopping
 from shared.service.logging import bind_afresh, get_logger
 from shared.service.retention import again_and_again
@@ -138,6 +138,10 @@ class Runner:
                 if not isinstance(error, (GputError, ValidationError)) and self._away.error is None:
                     _log.error("an answer of the inbox broke its reader", exc_info=error)
                 self.connected = False
+                if isinstance(
+                    error, BadRequest
+                ):  # whatever brought us to a place that there is not: what still matters is said again
+                    after = 0
                 self._away.met(error if isinstance(error, GputError) else _malformed())
                 # Between two leaders nobody answers for seconds: whoever says so says when to ask again.
                 soon = (error.retry_after_s if isinstance(error, GputError) else None) or LAST_PAUSE_S
