@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection
 
@@ -42,8 +42,6 @@ from shared.service.logging import get_logger
 from shared.service.statements import insert_row, put_row, update_row
 from shared.service.store import Store
 
-WITHDRAWN = "withdrawn"
-"""What is shown in place of `settings` as the source of a dataset that they do not name any more."""
 _REMEDY = (
     "One that was added: add it again under its name, by path and options. One of the settings: start this holder again, and say again "
     "what was declared of it. If this release did not just come, ask who had access to the database"
@@ -157,9 +155,11 @@ class Catalogue:
                 remedy="Change it in the settings and start this holder again; or add a dataset under another name",
             )  # fmt: skip
 
-    def shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row as its operator is shown it: where it comes from now, which no row remembers."""
-        return dict(row) | ({"source": WITHDRAWN} if self._is_withdrawn(row) else {})
+    def source_of(self, row: Mapping[str, Any]) -> Literal["settings", "api", "withdrawn"]:
+        """Where a dataset comes from now, which no row remembers; `withdrawn`: from settings that do not name it any more."""
+        if row["name"] in self._configured:
+            return "settings"
+        return "withdrawn" if self._is_withdrawn(row) else "api"
 
     def _is_withdrawn(self, row: Mapping[str, Any]) -> bool:
         return row["source"] == "settings" and row["name"] not in self._configured

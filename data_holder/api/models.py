@@ -97,6 +97,9 @@ class DatasetView(Body):
     options: dict[str, Any]
     source: Literal["settings", "api", "withdrawn"]
     added_at: float
+    fault: str | None = Field(
+        description="what of it cannot be shown, as its row in the database was damaged, and what to do"
+    )
 
 
 class SessionBody(Body):
