@@ -216,7 +216,7 @@ class Visits:
         check_rule(state)
         if (known := self._open.get(session)) is None:
             _, program = await self._approvals.show(session)
-            with read_as_approved(state):
+            with read_as_approved(state, approved.dataset):
                 known = await self._commitments.open(session, approved.dataset, program, approved.dataset_root)
             self._open[session] = known
         if known.root != approved.dataset_root:
