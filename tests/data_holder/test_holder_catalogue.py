@@ -239,6 +239,17 @@ def test_a_dataset_without_a_name_is_refused(tmp_path: Path) -> None:
         HolderSettings.load(**settings, datasets={"": tmp_path})
 
 
+def test_a_dataset_whose_name_the_database_does_not_keep_is_refused(tmp_path: Path) -> None:
+    """The start ended in what the database said of it; and one of SQLite's stays, for the sessions that were approved with it."""
+    settings = {"name": "north", "orchestrator_url": "http://o.test", "evidence": "configfs-tsm:", "data_dir": tmp_path}
+    elsewhere = {"database_url": "postgresql+psycopg://holder@db.test/holder"}
+    kept = HolderSettings.load(**settings, **elsewhere, datasets={"x" * 64: tmp_path})
+    assert list(kept.datasets) == ["x" * 64]
+    with pytest.raises(ConfigurationError, match="no dataset's name of more than 64"):
+        HolderSettings.load(**settings, **elsewhere, datasets={"x" * 65: tmp_path})
+    assert HolderSettings.load(**settings, datasets={"x" * 65: tmp_path}).datasets
+
+
 @pytest.mark.parametrize(
     "options", [{"columns": {"x": ["\ud800"]}}, {"columns": {"\ud800": ["x"]}}, {"units": {"\ud800": ["mg"]}}]
 )
