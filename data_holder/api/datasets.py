@@ -76,8 +76,8 @@ async def inspect(name: DatasetPath, body: SessionBody, _: Writer, holder: Holde
 
 def _view(holder: Holder, row: dict[str, Any]) -> DatasetView:
     """A row as its operator is shown it."""
-    options = kept_options(row["options"])
+    options, source = kept_options(row["options"]), holder.catalogue.withdrawals.source_of(row)
     return DatasetView(
-        name=row["name"], path=row["path"], options=options or {}, source=holder.catalogue.source_of(row), added_at=row["added_at"],
+        name=row["name"], path=row["path"], options=options or {}, source=source, added_at=row["added_at"],
         fault=_DAMAGED if options is None else None,
     )  # fmt: skip

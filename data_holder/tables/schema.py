@@ -13,8 +13,8 @@ DATASETS = Table(
     Column("name", String(KEPT_NAME), primary_key=True),
     Column("path", Text, nullable=False),
     Column("options", Text, nullable=False),  # JSON
-    Column("source", String(16), nullable=False),  # settings | api
-    Column("added_at", Float, nullable=False),
+    Column("source", String(16), nullable=False),  # settings | api | withdrawn
+    Column("added_at", Float, nullable=False),  # of one that was withdrawn: since when it is
     Column("mac", LargeBinary),  # over name, path and options, under a key of the keyring's; None: of before there was one
 )  # fmt: skip
 

@@ -38,7 +38,7 @@ async def test_options_of_a_dataset(start: Start, tmp_path: Path, kept: Any) -> 
 
 
 async def test_where_a_dataset_comes_from(start: Start, tmp_path: Path) -> None:
-    """That is no row's to say: it was a value that the list could not show."""
+    """It was a value that the list could not show."""
     async with start(approve="manual") as running:
         added = {"name": "added", "path": str(tmp_path / "ehr.npz")}
         assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
