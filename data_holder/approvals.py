@@ -18,7 +18,7 @@ from data_holder.awaiting import Awaiting
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.datasets import CONVERSION
-from data_holder.deciding import check_may_decide, corrects, is_decided
+from data_holder.deciding import check_may_decide, corrects, is_decided, read_as_approved
 from data_holder.delivery import Delivery
 from data_holder.fitting import Chosen, fitting
 from data_holder.identity import OwnKeys
@@ -212,7 +212,7 @@ class Approvals:
                     session=session, holder=self.name, manifest=manifest, decision=decision,
                     reason=reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
                 )  # fmt: skip
-                if not anew or corrects(self._ledger.state(session), self.keys, approval):
+                if not anew or corrects(self._ledger.state(session), self.keys, approval, chosen):
                     await self._store_decision(session, approval, None if chosen is None else chosen.name, by)
         _log.info("decided", session=session, decision=decision, by=by)
         if decision == "veto":
@@ -230,10 +230,11 @@ class Approvals:
         name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
         await self._busy(session, "being read")
         async with self._shown(session, "this holder's operator"):
-            return await fitting(
-                self._catalogue, self._commitments, session, self.name, request.manifest, program, name,
-                measure=measure and self.may_measure,
-            )  # fmt: skip
+            with read_as_approved(self._ledger.state(session), name):
+                return await fitting(
+                    self._catalogue, self._commitments, session, self.name, request.manifest, program, name,
+                    measure=measure and self.may_measure,
+                )  # fmt: skip
 
     @property
     def may_measure(self) -> bool:

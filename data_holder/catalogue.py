@@ -31,6 +31,7 @@ from data_holder.profile import profile_of
 from data_holder.settings import DATASET_NAME
 from data_holder.tables import rows
 from data_holder.tables.schema import DATASETS
+from data_holder.withdrawal import Withdrawals
 from shared.canonical import cbor_bytes
 from shared.claims.profile import DatasetProfile
 from shared.claims.program import ProgramManifest
@@ -42,8 +43,6 @@ from shared.service.logging import get_logger
 from shared.service.statements import insert_row, put_row, update_row
 from shared.service.store import Store
 
-WITHDRAWN = "withdrawn"
-"""What is shown in place of `settings` as the source of a dataset that they do not name any more."""
 _REMEDY = (
     "One that was added: add it again under its name, by path and options. One of the settings: start this holder again, and say again "
     "what was declared of it. If this release did not just come, ask who had access to the database"
@@ -58,7 +57,7 @@ _log = get_logger("data_holder.catalogue")
 class Catalogue:
     """Datasets by name; none is read or added before `unlock`. Those of the settings are changed there only: their paths win over rows,
     so whatever a row said instead would be shown and never read. One that the settings do not name any more is withdrawn: its row is kept
-    for the sessions that were approved with it, and goes after the last of them."""
+    for the sessions that were approved with it, and for a while."""
 
     def __init__(
         self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock, reads: LongReads
@@ -66,7 +65,7 @@ class Catalogue:
         self._holder, self._store, self._reads = holder, store, reads
         self._configured = configured
         self._cache_dir = cache_dir
-        self._clock = clock
+        self._clock, self.withdrawals = clock, Withdrawals(configured, clock)
         self._key: Secret | None = None
 
     @property
@@ -75,15 +74,16 @@ class Catalogue:
         return self._key is not None
 
     async def open(self) -> None:
-        """Have the settings' datasets in the table, for whoever lists it before the keys are there."""
+        """Have the settings' datasets in the table, for whoever lists it before the keys are there, and know which they name no more."""
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> list[str]:
             known = {row["name"] for row in rows.all_datasets(connection)}
             for name, path in self._configured.items():
                 if name not in known:
                     insert_row(connection, DATASETS, self._row(name, path, {}, "settings") | {"mac": None})
+            return self.withdrawals.begin(connection)
 
-        await self._store.write(write)
+        self.withdrawals.warn(await self._store.write(write))
         for name in self._configured:
             if not re.fullmatch(DATASET_NAME, name):
                 _log.warning(
@@ -157,27 +157,16 @@ class Catalogue:
                 remedy="Change it in the settings and start this holder again; or add a dataset under another name",
             )  # fmt: skip
 
-    def shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row as its operator is shown it: where it comes from now, which no row remembers."""
-        return dict(row) | ({"source": WITHDRAWN} if self._is_withdrawn(row) else {})
-
-    def _is_withdrawn(self, row: Mapping[str, Any]) -> bool:
-        return row["source"] == "settings" and row["name"] not in self._configured
-
     async def names(self) -> set[str]:
         """What an approval may name. Raises: Unavailable."""
-        return {row["name"] for row in await self._store.read(rows.all_datasets) if not self._is_withdrawn(row)}
+        return {
+            row["name"] for row in await self._store.read(rows.all_datasets) if not self.withdrawals.is_withdrawn(row)
+        }
 
     async def tidy(self) -> None:
-        """Remove withdrawn datasets that no approved session needs, and what was converted of files that are no dataset's any more, or are
-        gone: it holds their records."""
-
-        def write(connection: Connection) -> list[str]:
-            withdrawn = [row["name"] for row in rows.all_datasets(connection) if self._is_withdrawn(row)]
-            return rows.drop_unused(connection, withdrawn)
-
-        if gone := await self._store.write(write):
-            _log.info("forgot datasets that the settings do not name any more", datasets=gone)
+        """Remove datasets withdrawn for long that no approved session needs, and what was converted of files that are no dataset's any
+        more, or are gone: it holds their records."""
+        self.withdrawals.tell(await self._store.write(self.withdrawals.forget))
         kept = await self._store.read(rows.all_datasets)
         paths = {*self._configured.values(), *(Path(row["path"]) for row in kept)}
         try:
@@ -249,7 +238,7 @@ class Catalogue:
     async def _where(self, name: str, *, for_new: bool = False) -> tuple[Path, DatasetOptions]:
         key = self._opened()
         row = self._believed(await self._store.read(lambda connection: rows.dataset(connection, name)), key)
-        if for_new and self._is_withdrawn(row):
+        if for_new and self.withdrawals.is_withdrawn(row):
             raise Conflict(
                 f"dataset {name!r} was taken out of this holder's settings", code="dataset-withdrawn",
                 remedy="Name another; or put it into the settings again and start this holder again",

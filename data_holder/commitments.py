@@ -21,6 +21,7 @@ from shared.claims.visit import CursorRange
 from shared.crypto.schedule import dataset_salt
 from shared.crypto.secret import Secret
 from shared.errors import GputError, Unavailable
+from shared.service.data_dir import unwritable
 from shared.service.logging import get_logger
 
 TOLD_S = 30.0
@@ -91,7 +92,7 @@ class Commitments:
 
         Raises:
             UnfitData, NotFound: the dataset cannot be read, or changed meanwhile. ConfigurationError: the tree cannot be kept.
-            Unavailable: the quoting enclave has not given the key yet, or the holder stops.
+            Unavailable: the quoting enclave has not given the key yet, or the holder stops, or a damaged tree cannot be removed.
         """
         salt = self._salt(session, name)
         dataset = await self._catalogue.open_dataset(name, program)
@@ -116,12 +117,19 @@ class Commitments:
             return committed
         committed.tree.close()
         _log.warning("a kept commitment tree is damaged, and made again: look after the disk", session=session)
-        await asyncio.to_thread(self.forget, session)
+        await self.forget(session)
         return None
 
-    def forget(self, session: str) -> None:
-        """Remove the session's tree: the session is over, or the GPU refused a proof from it, so it is to be made again."""
-        forget_tree(self._folder, session)
+    async def forget(self, session: str) -> None:
+        """Remove the session's tree: the session is over, or the GPU refused a proof from it, so it is to be made again.
+
+        Raises:
+            Unavailable: `disk-full`, `disk-unusable`: it cannot be removed.
+        """
+        try:
+            await asyncio.to_thread(forget_tree, self._folder, session)
+        except OSError as error:
+            raise unwritable(self._folder, error) from error
 
     async def _built(self, session: str, name: str, program: ProgramManifest, salt: Secret) -> None:
         """Have the tree built. Callers share the work, and one that is cancelled does not stop it: the next attempt needs it."""

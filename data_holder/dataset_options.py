@@ -5,6 +5,7 @@ An option is said by the operator, over the API; what is refused here was never 
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,16 @@ def read_options(given: dict[str, Any], cache_dir: Path | None) -> DatasetOption
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise BadRequest(f"dataset option {where}: {first['msg']}", code="bad-option") from None
+
+
+def kept_options(text: str) -> dict[str, Any] | None:
+    """What a row keeps of them, for the operator to see; None where that are no options any more."""
+    try:
+        options = json.loads(text)
+        read_options(options, None)
+    except (BadRequest, ValueError, TypeError, RecursionError):
+        return None
+    return dict(options)
 
 
 def declared_of(options: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from data_holder.commitments import Committed
-from data_holder.datasets import CONVERSION, UnfitData
-from data_holder.fitting import UNFIT
+from data_holder.datasets import CONVERSION, Misfit
+from data_holder.fitting import UNFIT, Chosen
 from data_holder.identity import OwnKeys
 from data_holder.protocol.state import SessionState
 from data_holder.requests import Approved, verify_decision, verify_manifest
@@ -74,23 +74,30 @@ def check_rule(state: SessionState) -> None:
 
 
 @contextmanager
-def read_as_approved(state: SessionState) -> Iterator[None]:
-    """Data that do not fit any more may be as they were: the release that approved them read some tables otherwise.
+def read_as_approved(state: SessionState, name: str | None) -> Iterator[None]:
+    """While a dataset is read. A table that does not fit any more may be as it was when it was approved, by a release that read some
+    otherwise.
 
     Raises:
-        Conflict: `approved-by-older-rule`. UnfitData: this release read them when they were approved.
+        Conflict: `approved-by-older-rule`. Misfit: it is no table, this release read it when it was approved, or it never was.
     """
     try:
         yield
-    except UnfitData as error:
-        if error.code in UNFIT and state.conversion < CONVERSION:
+    except Misfit as error:
+        if error.code in UNFIT and _may_be_as_approved(state, name, error.conversion):
             raise _read_otherwise(state) from error
         raise
 
 
+def _may_be_as_approved(state: SessionState, name: str | None, conversion: int | None) -> bool:
+    """Whether the dataset of that name was approved, and is a table that the release which did so may have read otherwise."""
+    approved = state.decision is not None and state.decision.dataset == name
+    return approved and conversion is not None and state.conversion < conversion
+
+
 def changed(state: SessionState, approved: Approved, known: Committed) -> Conflict:
     """What is to be said of a dataset that is not the approved one byte for byte."""
-    if known.dataset.conversion is not None and state.conversion < CONVERSION:
+    if _may_be_as_approved(state, approved.dataset, known.dataset.conversion):
         return _read_otherwise(state)
     return ProtocolViolation(
         f"dataset {approved.dataset!r} changed since this holder approved the session", code="dataset-changed",
@@ -111,15 +118,17 @@ def _read_otherwise(state: SessionState) -> Conflict:
     )  # fmt: skip
 
 
-def corrects(state: SessionState, keys: OwnKeys, approval: Approval) -> bool:
-    """Whether an approval that is said anew says something else of its dataset than the one before.
+def corrects(state: SessionState, keys: OwnKeys, approval: Approval, chosen: Chosen | None) -> bool:
+    """Whether an approval that is said anew, with the dataset `chosen`, says something else of it than the one before.
 
     Raises:
-        Conflict: `dataset-changed`: it is about other records. Or as `check_rule`.
+        Conflict: `dataset-changed`: it is about other records. `approved-by-older-rule`: as `check_rule`, or as `read_as_approved`.
     """
     check_rule(state)
     last = verify_decision(state, keys)
     if last is None or last.dataset_root != approval.dataset_root:
+        if chosen is not None and _may_be_as_approved(state, chosen.name, chosen.conversion):
+            raise _read_otherwise(state)
         raise Conflict(
             f"session {state.session} was approved with other records", code="dataset-changed",
             remedy="Put the approved data back, or veto and ask the owner for a new session",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
-from data_holder.datasets import InspectionReport
+from data_holder.datasets import InspectionReport, Misfit
 from data_holder.profile import profile_of
 from shared.claims.accountant import over_budget
 from shared.claims.manifest import Manifest
@@ -26,10 +26,11 @@ UNFIT: Final = frozenset({
 
 @dataclass(frozen=True)
 class Chosen:
-    """The dataset that fits: its name, which stays here, and what the approval states of it."""
+    """The dataset that fits: its name, which stays here, what the approval states of it, and of a table by which rules it was read."""
 
     name: str
     stated: dict[str, Any]
+    conversion: int | None
 
 
 async def fitting(
@@ -42,8 +43,9 @@ async def fitting(
         measure: whether its profile may say how large values are and which classes are there.
 
     Raises:
-        InvalidData: none was named (`dataset-not-named`), it does not fit the program, or it has too few records for the privacy that the
-            manifest states (`privacy-budget`), or what is declared of it cannot be (`bad-declaration`); the detail names the reason.
+        Misfit: it does not fit the program; the detail names the reason.
+        InvalidData: none was named (`dataset-not-named`), it has too few records for the privacy that the manifest states
+            (`privacy-budget`), or what is declared of it cannot be (`bad-declaration`).
     """
     if name is None:
         raise InvalidData(
@@ -55,7 +57,9 @@ async def fitting(
     _log.info("dataset read", session=session, dataset=name, records=report.records, fits=report.fits)
     if not report.fits:
         code = report.findings[0].code if report.findings else "invalid-data"
-        raise InvalidData(f"dataset {name!r} does not fit the program: {_finding(report)}", code=code)
+        misfit = Misfit(f"dataset {name!r} does not fit the program: {_finding(report)}", code=code)
+        misfit.conversion = report.conversion
+        raise misfit
     committed = await commitments.open(session, name, program)
     try:
         records, root = committed.dataset.records, committed.root
@@ -71,7 +75,7 @@ async def fitting(
             remedy="Name a dataset with more records, or ask the owner for a session with more noise",
         )  # fmt: skip
     stated = {"records": records, "record_bytes": report.record_bytes, "dataset_root": root, "profile": profile}
-    return Chosen(name, stated)
+    return Chosen(name, stated, report.conversion)
 
 
 def _finding(report: InspectionReport) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from data_holder.protocol.state import ChannelRecord, SessionState
 from data_holder.requests import VerifiedManifest
+from data_holder.tables.legible import legible
 from data_holder.tables.rows import Row
 from shared.canonical import cbor_in_any_form, sha256
 from shared.claims.accountant import spent
@@ -38,6 +39,16 @@ class Check:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+DAMAGED: Final = Check("what was kept of its checks", False, "it is damaged")
+_KEPT: TypeAdapter[list[Check]] = TypeAdapter(list[Check])
+
+
+def kept_checks(text: str) -> list[Check]:
+    """A stored receipt's checks; where they cannot be read, one that failed."""
+    found = legible(_KEPT, text)
+    return [DAMAGED] if found is None else found
 
 
 @dataclass(frozen=True)

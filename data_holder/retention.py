@@ -28,14 +28,22 @@ class Retention:
     def __init__(
         self, store: Store, ledger: Ledger, commitments: Commitments, catalogue: Catalogue, clock: Clock, keep_s: float
     ) -> None:
-        self._store, self._ledger, self._commitments, self._catalogue = store, ledger, commitments, catalogue
+        self._store, self._ledger, self._catalogue = store, ledger, catalogue
         self._clock, self._keep_s = clock, keep_s
         self._purges = Purges(
-            store, PURGES, (SHARES.c.session, VISITS.c.session, RECEIPTS.c.session), self._remove_files
+            store, PURGES, (SHARES.c.session, VISITS.c.session, RECEIPTS.c.session), commitments.forget
         )
 
     async def sweep(self) -> None:
-        """Remove what is due, and what another process left half removed. Raises: Unavailable."""
+        """Remove what is due, and what another process left half removed; one that stays keeps no other. Raises: Unavailable."""
+        try:
+            await self._remove_finished()
+        except Exception:  # but not where the service stops: this looks through whole folders
+            await self._catalogue.tidy()
+            raise
+        await self._catalogue.tidy()
+
+    async def _remove_finished(self) -> None:
         last = self._clock() - self._keep_s
         ended = sa.select(JOURNAL.c.stream).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
         statement = ended.group_by(JOURNAL.c.stream).having(sa.func.max(JOURNAL.c.at) <= last)
@@ -46,7 +54,6 @@ class Retention:
             REQUESTS.c.session,
             lambda session: _log.info("removed a finished session with its receipts", session=session),
         )
-        await self._catalogue.tidy()
 
     async def _begin(self, session: str) -> None:
         at = self._clock()
@@ -57,6 +64,3 @@ class Retention:
 
         await self._store.write(act)
         self._ledger.forget(session)
-
-    async def _remove_files(self, session: str) -> None:
-        self._commitments.forget(session)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -26,11 +25,12 @@ from data_holder.links import OrchestratorLink
 from data_holder.opening import Openings
 from data_holder.receipt_book import ReceiptBook
 from data_holder.recovery import ShareBook
+from data_holder.repeats import Item, Repeats, kind_of
 from data_holder.retention import Retention
 from data_holder.share_release import ShareRelease
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
-from shared.errors import GputError, ProtocolViolation, Unavailable
+from shared.errors import BadRequest, GputError, ProtocolViolation, Unavailable
 from shared.service.changes import Stopping
 from shared.service.logging import bind_afresh, get_logger
 from shared.service.retention import again_and_again
@@ -41,8 +41,6 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0
 TEND_S = 1.0
 _log = get_logger("data_holder.runner")
 Act = Callable[[], Awaitable[None]]
-Item = InboxItem | Literal["veto", "consider"]
-"""What a session's worker does: what came through the inbox, or what this holder itself wants done behind it."""
 
 
 class Runner:
@@ -62,7 +60,7 @@ class Runner:
         self._release, self.connected = release, False
         self._queues: dict[str, asyncio.Queue[Item]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
-        self._again: list[tuple[str, Item]] = []
+        self._again = Repeats()
         self._away = Trouble(_log, "inbox not reachable")
         self._undone: dict[tuple[str, str], Trouble] = {}
         self._openings = Openings(
@@ -140,6 +138,10 @@ class Runner:
                 if not isinstance(error, (GputError, ValidationError)) and self._away.error is None:
                     _log.error("an answer of the inbox broke its reader", exc_info=error)
                 self.connected = False
+                if isinstance(
+                    error, BadRequest
+                ):  # whatever brought us to a place that there is not: what still matters is said again
+                    after = 0
                 self._away.met(error if isinstance(error, GputError) else _malformed())
                 # Between two leaders nobody answers for seconds: whoever says so says when to ask again.
                 soon = (error.retry_after_s if isinstance(error, GputError) else None) or LAST_PAUSE_S
@@ -150,7 +152,8 @@ class Runner:
             self.connected, pause, after = True, FIRST_PAUSE_S, inbox.next
             self._away.over()
             for item in inbox.items:
-                self._enqueue(item.session, item)
+                if self._again.takes(item.session, item):
+                    self._enqueue(item.session, item)
 
     def _enqueue(self, session: str, item: Item) -> None:
         """Items of one session are handled in order by its worker; sessions do not wait for one another."""
@@ -170,36 +173,45 @@ class Runner:
     async def _work_off(self, session: str, queue: asyncio.Queue[Item]) -> None:
         while True:
             item = await queue.get()
-            kind = item if isinstance(item, str) else item.kind
-            try:
-                if isinstance(item, InboxItem):
-                    await self._handle(item)
-                elif item == "veto":
-                    await self._visits.close(session)
-                else:
-                    await self._considering.consider(session)
-                self._trouble(session, f"{kind} not done yet").over()
-            except Unavailable as error:
-                self._trouble(session, f"{kind} not done yet").met(error)
-                # The orchestrator says a thing once. An offer it repeats, after the refusal that it got for this one.
-                if kind != "offer":
-                    self._again.append((session, item))
-            except GputError as error:
-                _log.error("inbox item failed", session=session, kind=kind, code=error.code, detail=error.detail)
-            except Exception as error:
-                # A defect must not end what serves the session: nobody would ever hear of it again.
-                self._trouble(session, f"{kind} not done yet").fault(error)
-                if kind not in ("offer", "consider"):  # when to consider it again, it remembers itself
-                    self._again.append((session, item))
+            if self._again.takes(session, item):  # what it is said behind may have failed meanwhile
+                await self._do(session, item)
             if queue.empty() and not self._openings.goes_on(session):
                 # Nothing more comes of a session that has ended, or that somebody made up. Nothing is awaited from here on: what comes
                 # next begins another worker.
                 self._forget(session)
                 return
 
+    async def _do(self, session: str, item: Item) -> None:
+        kind = kind_of(item)
+        again = (
+            kind != "offer"
+        )  # the orchestrator says a thing once; an offer it repeats, after the refusal that it got for this one
+        try:
+            if isinstance(item, InboxItem):
+                await self._handle(item)
+            elif item == "veto":
+                await self._visits.close(session)
+            else:
+                await self._considering.consider(session)
+            self._trouble(session, f"{kind} not done yet").over()
+            again = False
+        except Unavailable as error:
+            self._trouble(session, f"{kind} not done yet").met(error)
+        except GputError as error:
+            _log.error("inbox item failed", session=session, kind=kind, code=error.code, detail=error.detail)
+            again = False
+        except Exception as error:
+            # A defect must not end what serves the session: nobody would ever hear of it again.
+            self._trouble(session, f"{kind} not done yet").fault(error)
+            again = again and kind != "consider"  # when to consider it again, it remembers itself
+        if again:
+            self._again.failed(session, item)
+        else:
+            self._again.done(session, item)
+
     def _forget(self, session: str) -> None:
         del self._queues[session], self._workers[session]
-        if not any(whose == session for whose, _ in self._again):  # what is tried again is said once
+        if not self._again.of(session):  # what is tried again is said once
             self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
 
     async def _handle(self, item: InboxItem) -> None:
@@ -248,8 +260,7 @@ class Runner:
                 tending.over()
 
     async def _tend_once(self) -> None:
-        again, self._again = self._again, []
-        for session, item in again:
+        for session, item in self._again.due():
             self._enqueue(session, item)
         for session in await self._approvals.delivery.undelivered():
             await self._try(session, partial(self._approvals.delivery.send, session))

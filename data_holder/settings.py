@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared.claims.manifest import PartyName
@@ -15,6 +15,8 @@ from shared.service.settings import ServiceSettings
 DATASET_NAME: Final = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 DatasetName = Annotated[str, Field(pattern=DATASET_NAME, examples=["ehr"])]
 """One that a request can name."""
+KEPT_NAME: Final = 64
+"""The longest that a database's column for it takes, in characters; SQLite takes any."""
 
 
 class HolderSettings(ServiceSettings):
@@ -78,6 +80,15 @@ class HolderSettings(ServiceSettings):
         default=32 * 1024 * 1024, ge=4096,
         description="sealed chunks kept ready, in bytes; and of each session's next visit, records read ahead",
     )  # fmt: skip
+
+    @field_validator("datasets")
+    @classmethod
+    def _can_be_kept(cls, value: dict[str, Path], others: ValidationInfo) -> dict[str, Path]:
+        """Not for SQLite: sessions may have been approved there with what an earlier release let be a name."""
+        on_sqlite = (others.data.get("database_url") or "sqlite").startswith("sqlite")
+        if not on_sqlite and any(len(name) > KEPT_NAME for name in value):
+            raise ValueError(f"this database keeps no dataset's name of more than {KEPT_NAME} characters")
+        return value
 
     @field_validator("orchestrator_url", "agent_url")
     @classmethod

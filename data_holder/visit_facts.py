@@ -14,7 +14,7 @@ from data_holder.links import document as document_bytes
 from data_holder.offers import Admitted
 from data_holder.protocol.state import HEAD, RECEIPT, VISIT, RememberedHead, SessionState
 from data_holder.protocol.visit import HOLDER_VISIT, HolderFact, HolderPhase
-from data_holder.receipts import Check, CheckedReceipt
+from data_holder.receipts import Check, CheckedReceipt, kept_checks
 from data_holder.tables import rows
 from data_holder.tables.schema import RECEIPTS, VISITS
 from shared.errors import GputError
@@ -150,9 +150,8 @@ class VisitFacts:
 
 
 def _with(row: rows.Row, check: Check) -> dict[str, Any]:
-    kept = [old for old in json.loads(row["checks"]) if old["check"] != check.check]
-    checks = [*kept, check.as_json()]
-    return {"checks": json.dumps(checks), "verified": all(one["ok"] for one in checks)}
+    checks = [*(old for old in kept_checks(row["checks"]) if old.check != check.check), check]
+    return {"checks": json.dumps([one.as_json() for one in checks]), "verified": all(one.ok for one in checks)}
 
 
 def _fact(epoch: int, fact: HolderFact, **more: Any) -> tuple[str, dict[str, Any]]:

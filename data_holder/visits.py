@@ -124,7 +124,7 @@ class Visits:
         await self.cancel(session, _F.SUPERSEDED)
         self._channels.close(session)
         await self._put_away(session)
-        await asyncio.to_thread(self._commitments.forget, session)
+        await self._forget_tree(session)
         self._halted.discard(session)
 
     def disconnect(self) -> None:
@@ -167,7 +167,7 @@ class Visits:
             # Opened anew for the next attempt: files that changed may be the approved ones again by then.
             await self._put_away(session)
             if error.code == NOT_APPROVED:  # then the kept tree is not that of the files, whatever their dates say
-                await asyncio.to_thread(self._commitments.forget, session)
+                await self._forget_tree(session)
             await self._give_up(session, admitted, error)
         finally:
             if self._running.get(session, (0, None))[0] == epoch:
@@ -216,7 +216,7 @@ class Visits:
         check_rule(state)
         if (known := self._open.get(session)) is None:
             _, program = await self._approvals.show(session)
-            with read_as_approved(state):
+            with read_as_approved(state, approved.dataset):
                 known = await self._commitments.open(session, approved.dataset, program, approved.dataset_root)
             self._open[session] = known
         if known.root != approved.dataset_root:
@@ -228,6 +228,13 @@ class Visits:
         await self.ahead.drop(session)
         if (known := self._open.pop(session, None)) is not None:
             known.close()
+
+    async def _forget_tree(self, session: str) -> None:
+        """A tree that stays holds up nobody: no end, and no refusal that the GPU waits for. Retention tries again."""
+        try:
+            await self._commitments.forget(session)
+        except Unavailable as error:
+            _log.warning("a commitment tree cannot be removed", session=session, code=error.code, detail=error.detail)
 
     async def report(self, session: str, epoch: int) -> None:
         """Send the committed report's exact bytes. Raises nothing for what may heal: the outbox calls again."""

@@ -90,14 +90,17 @@ class DatasetBody(Body):
 
 
 class DatasetView(Body):
-    """A dataset this holder knows; a withdrawn one only for sessions that were approved before. Its records are counted against a program,
-    by inspection."""
+    """A dataset this holder knows; a withdrawn one for sessions that were approved before, and at least for a day. Its records are counted
+    against a program, by inspection."""
 
     name: str
     path: str
     options: dict[str, Any]
     source: Literal["settings", "api", "withdrawn"]
-    added_at: float
+    added_at: float = Field(description="of a withdrawn one: since when it is that")
+    fault: str | None = Field(
+        description="what of it cannot be shown, as its row in the database was damaged, and what to do"
+    )
 
 
 class SessionBody(Body):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -21,7 +20,7 @@ from data_holder.api.models import (
     VisitPath,
     VisitView,
 )
-from data_holder.receipts import explain
+from data_holder.receipts import explain, kept_checks
 from data_holder.tables import rows
 from shared.service.pagination import Paging
 
@@ -94,5 +93,7 @@ async def links(_: Reader, holder: HolderDep) -> LinksView:
 
 
 def _receipt(row: dict[str, Any]) -> dict[str, Any]:
-    view = {name: value for name, value in row.items() if name != "cose"}
-    return {**view, "checks": json.loads(row["checks"])}
+    view, checks = {name: value for name, value in row.items() if name != "cose"}, kept_checks(row["checks"])
+    return {
+        **view, "verified": row["verified"] and all(check.ok for check in checks), "checks": [check.as_json() for check in checks],
+    }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Annotated, Any
 
@@ -26,6 +25,7 @@ from data_holder.assembly import Holder
 from data_holder.estimate import expected
 from data_holder.policy_rules import allowed
 from data_holder.requests import verify_decision, verify_manifest, verify_program, verify_signer
+from data_holder.rule_finding import kept_findings
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
@@ -121,7 +121,8 @@ def _view(row: dict[str, Any]) -> dict[str, Any]:
         "session", "state", "phase", "received_at", "dataset", "decided_at", "decided_by", "reason", "delivered", "waiting_for",
     )  # fmt: skip
     view = {name: row[name] for name in same}
-    return {**view, "manifest": row["manifest_digest"], "findings": json.loads(row["findings"])}
+    found = [finding.as_json() for finding in kept_findings(row["findings"])]
+    return {**view, "manifest": row["manifest_digest"], "findings": found}
 
 
 async def _detail(holder: Holder, session: str) -> RequestDetail:

@@ -42,7 +42,13 @@ class Finding:
         }  # fmt: skip
 
 
-class UnfitData(InvalidData):
+class Misfit(InvalidData):
+    """A dataset does not fit. `conversion`: of a table, by which rules it was read (`CONVERSION`); None where the bytes are the file's."""
+
+    conversion: int | None = None
+
+
+class UnfitData(Misfit):
     """A dataset that is refused; `findings` says where and why, in the order of the file."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:

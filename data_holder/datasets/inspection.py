@@ -22,6 +22,7 @@ class InspectionReport:
         fits: nothing speaks against training on it.
         findings: what does, with file and row.
         samples_per_epoch: records a pass over the dataset has; lengths are in bytes.
+        conversion: as a dataset's. It is not shown.
     """
 
     program: str
@@ -33,6 +34,7 @@ class InspectionReport:
     total_bytes: int = 0
     findings: tuple[Finding, ...] = ()
     statistics: Statistics | None = None
+    conversion: int | None = None
 
     @property
     def samples_per_epoch(self) -> int:
@@ -69,7 +71,8 @@ def inspect_dataset(
             findings, statistics = dataset.scan(limit, go_on)
             return InspectionReport(
                 program.name, name, not findings, size, dataset.kind, dataset.records, statistics.bytes,
-                tuple(findings), statistics,
+                tuple(findings), statistics, dataset.conversion,
             )  # fmt: skip
     except UnfitData as error:
-        return InspectionReport(program.name, name, False, size, findings=error.findings[:limit])
+        found = error.findings[:limit]
+        return InspectionReport(program.name, name, False, size, findings=found, conversion=error.conversion)

@@ -45,7 +45,11 @@ def open_csv(path: Path, records: RecordSchema, options: DatasetOptions) -> Data
     way = "csv, label first" if _named(options) else "csv"
     recipe = json_bytes([way, records.model_dump(mode="json"), options.label, options.delimiter,
                          {name: list(columns) for name, columns in options.columns.items()}])  # fmt: skip
-    data = converted(maps, options, file, recipe, lambda stream: _convert(file, records, options, stream))
+    try:
+        data = converted(maps, options, file, recipe, lambda stream: _convert(file, records, options, stream))
+    except UnfitData as error:
+        error.conversion = CONVERSION
+        raise
     table = data.view(record_dtype(records))
     arrays = {field.name: NamedArray(table[field.name], file.name) for field in records.fields}
     dataset = ArrayDataset("csv", records, arrays, [file], maps)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pydantic import FiniteFloat, TypeAdapter
 from sqlalchemy import Column, Connection, Select, delete, insert, select, tuple_
 
+from data_holder.tables.legible import legible
 from data_holder.tables.schema import DATASETS, RECEIPTS, REQUESTS, VISITS
 from shared.errors import Conflict, NotFound
 from shared.service.statements import find_row
 
 Row = dict[str, Any]
+_TIMERS: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, FiniteFloat])
 
 
 def datasets(connection: Connection, after: str | None = None, limit: int = 500) -> list[Row]:
@@ -141,7 +143,7 @@ def visit_row(attempt: Mapping[str, Any]) -> Row:
     """The API's view of one attempt row."""
     row = {name: attempt[name] for name in VISIT_FIELDS}
     row["records"] = attempt["count"]
-    row["timers"] = json.loads(attempt["timers"]) if attempt["timers"] else None
+    row["timers"] = legible(_TIMERS, attempt["timers"]) if attempt["timers"] else None
     code = attempt["refusal_code"]
     row["refusal"] = {"code": code, "detail": attempt["refusal_detail"]} if code else None
     return row

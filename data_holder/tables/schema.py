@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, LargeBinary, MetaData, String, Table, Text
 
+from data_holder.settings import KEPT_NAME
+
 METADATA = MetaData()
 
 DATASETS = Table(
     "holder_datasets", METADATA,
-    Column("name", String(64), primary_key=True),
+    Column("name", String(KEPT_NAME), primary_key=True),
     Column("path", Text, nullable=False),
     Column("options", Text, nullable=False),  # JSON
-    Column("source", String(16), nullable=False),  # settings | api
-    Column("added_at", Float, nullable=False),
+    Column("source", String(16), nullable=False),  # settings | api | withdrawn
+    Column("added_at", Float, nullable=False),  # of one that was withdrawn: since when it is
     Column("mac", LargeBinary),  # over name, path and options, under a key of the keyring's; None: of before there was one
 )  # fmt: skip
 
@@ -24,7 +26,7 @@ REQUESTS = Table(
     Column("program", LargeBinary),  # the program manifest's exact bytes; SHA-384 must be manifest.program
     Column("state", String(16), nullable=False, index=True),
     Column("phase", String(24)),
-    Column("dataset", String(64)),
+    Column("dataset", String(KEPT_NAME)),
     Column("reason", Text, nullable=False),
     Column("decided_by", String(16)),
     Column("decided_at", Float),

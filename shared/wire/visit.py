@@ -255,7 +255,7 @@ class InboxItem(Grown):
     """
 
     later = ("owner_key", "owner_signature")
-    seq: int
+    seq: int = Field(ge=0, le=2**53)
     kind: Literal["approval_wanted", "head_wanted", "channel_wanted", "share_wanted", "offer", "receipt", "ended"]
     session: SessionId
     manifest: Base64 | None = None
@@ -278,4 +278,4 @@ class Inbox(Claim):
     """Answer to GET /v1/inbox?after=SEQ&wait=SECONDS: everything after `after`; empty when the wait ran out."""
 
     items: list[InboxItem]
-    next: int
+    next: int = Field(ge=0, le=2**53, description="the next question's `after`")

@@ -134,7 +134,7 @@ async def test_of_ends_of_sessions_that_were_never_heard_of_nothing_is_kept(
     name = "s_" + "f" * 16
     running.orchestrator.post("ended", phase="COMPLETED", session=name)
     await running.until(lambda: f"PUT /v1/sessions/{name}/end" in asked and name not in engine._workers)
-    assert not engine._again
+    assert not engine._again.of(name)
     assert not engine._undone
 
 

@@ -20,12 +20,11 @@ from shared.claims.records import RecordField, RecordSchema
 from shared.crypto.secret import Secret
 from shared.errors import ConfigurationError, Unavailable
 from shared.service.migrations import downgrade
+from shared.service.retention import DAY_S
 from tests.data_holder.conftest import POLICY, Running, Start
 from tests.data_holder.holder_world import FEATURES, SESSION, LocalEvidence, make_manifest
 from tests.data_holder.test_holder_approvals import asked
-from tests.data_holder.test_holder_visits import visit
 
-LATER = "s_00000000000later"
 OTHER_RECORDS = 60  # ehr.npz has 50
 
 
@@ -138,50 +137,9 @@ async def test_a_dataset_of_the_settings_is_changed_there_only(start: Start, tmp
             assert "in the settings" in answer.json()["remedy"]
         assert await running.get("/v1/datasets/ehr") == before
     async with start(datasets={}, approve="manual") as running:  # no longer one of theirs, and no session's
+        running.clock.now += DAY_S
         await running.holder.runner.retention.sweep()
         assert (await running.get("/v1/datasets"))["items"] == []
-
-
-async def test_what_its_operator_takes_out_of_the_settings_serves_only_sessions_that_were_approved_before(
-    start: Start, tmp_path: Path
-) -> None:
-    """By hand, and by a policy that goes on: `dataset` may be named there, and nobody looks at every approval."""
-    async with start() as running:
-        await running.approved_with_channel()
-    kept = {"others": tmp_path / "ehr.npz"}  # the same records under another name: else the file is gone as well
-    async with start(datasets=kept) as running:
-        assert {one["name"]: one["source"] for one in (await running.get("/v1/datasets"))["items"]} == {
-            "ehr": "withdrawn", "others": "settings",
-        }  # fmt: skip
-        before = running.orchestrator.manifest
-        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key(), name="study-2"))
-        running.orchestrator.items[-1]["session"] = LATER
-        await running.until(lambda: running.holder.ledger.knows(LATER))
-        about, later = {"session": SESSION}, await waiting_for(running, LATER, "dataset-withdrawn")
-        for path, sent in (
-            ("/v1/datasets/ehr/inspect", about),
-            (f"/v1/requests/{LATER}/approve", {"manifest": later["manifest"], "dataset": "ehr"}),
-        ):
-            answer = await running.client.post(path, json=sent)
-            assert (answer.status_code, answer.json()["code"]) == (409, "dataset-withdrawn")
-            assert "settings" in answer.json()["remedy"]
-        assert await running.holder.approvals.unknown_datasets() == ["ehr"]  # its log says so at each start
-
-        running.orchestrator.manifest, running.orchestrator.proven = before, None
-        running.orchestrator.post("channel_wanted")
-        await running.until(lambda: running.orchestrator.proven and running.open_channel())
-        await visit(running)
-        await running.until(lambda: running.orchestrator.reports)
-        assert running.orchestrator.reports[0].records == 20
-        await running.holder.runner.retention.sweep()
-        assert (await running.get("/v1/datasets/ehr"))["source"] == "withdrawn"
-
-        running.orchestrator.post("ended", phase="CANCELLED")
-        await running.until(lambda: running.holder.ledger.state(SESSION).ended)
-        await running.holder.runner.retention.sweep()
-        assert [one["name"] for one in (await running.get("/v1/datasets"))["items"]] == ["others"]
-    async with start() as running:  # named again
-        await running.until(lambda: len({a.session for a in running.orchestrator.approvals}) == 2)
 
 
 async def waiting_for(running: Running, session: str, code: str) -> dict[str, Any]:
@@ -237,6 +195,17 @@ def test_a_dataset_without_a_name_is_refused(tmp_path: Path) -> None:
     settings = {"name": "north", "orchestrator_url": "http://o.test", "evidence": "configfs-tsm:", "data_dir": tmp_path}
     with pytest.raises(ConfigurationError, match="datasets"):
         HolderSettings.load(**settings, datasets={"": tmp_path})
+
+
+def test_a_dataset_whose_name_the_database_does_not_keep_is_refused(tmp_path: Path) -> None:
+    """The start ended in what the database said of it; and one of SQLite's stays, for the sessions that were approved with it."""
+    settings = {"name": "north", "orchestrator_url": "http://o.test", "evidence": "configfs-tsm:", "data_dir": tmp_path}
+    elsewhere = {"database_url": "postgresql+psycopg://holder@db.test/holder"}
+    kept = HolderSettings.load(**settings, **elsewhere, datasets={"x" * 64: tmp_path})
+    assert list(kept.datasets) == ["x" * 64]
+    with pytest.raises(ConfigurationError, match="no dataset's name of more than 64"):
+        HolderSettings.load(**settings, **elsewhere, datasets={"x" * 65: tmp_path})
+    assert HolderSettings.load(**settings, datasets={"x" * 65: tmp_path}).datasets
 
 
 @pytest.mark.parametrize(

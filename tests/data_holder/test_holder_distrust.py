@@ -116,7 +116,7 @@ async def test_an_answer_that_is_no_channel_is_refused_by_name_and_not_tried_aga
     assert not log.exception.called
     assert (len(asked), counted(running)) == (1, {"channel-malformed": 1})
     assert (await shown(running)).startswith(f"{NOT_TRUSTED} (channel-malformed")
-    assert not running.holder.runner._again
+    assert not running.holder.runner._again.of(SESSION)
     assert not running.holder.ledger.state(SESSION).channels
 
 

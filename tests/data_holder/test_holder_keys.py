@@ -76,7 +76,7 @@ async def approved(start: Start, **options: Any) -> str:
 
 async def root_now(running: Running) -> str:
     """As the holder would commit to its records again, without the tree that it kept."""
-    running.holder.visits._commitments.forget(SESSION)
+    await running.holder.visits._commitments.forget(SESSION)
     _, program = await running.holder.approvals.show(SESSION)
     assert program is not None
     committed = await running.holder.visits._commitments.open(SESSION, "ehr", program)

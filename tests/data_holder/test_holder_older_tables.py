@@ -96,6 +96,38 @@ async def test_a_table_that_was_read_otherwise_is_refused_by_that_name(
         assert running.gpu.calls == 0
 
 
+@pytest.mark.parametrize(("cell", "read"), [("1_0", of_before), (None, other_columns)], ids=["1_0", "other columns"])
+async def test_an_approval_anew_is_refused_by_that_name(
+    start: Start, tmp_path: Path, cell: str | None, read: Read
+) -> None:
+    """Its operator was told to put the approved data back, which lie there as they were."""
+    await approved_before(start, write_table(tmp_path, cell=cell), {}, read)
+    np.save(tmp_path / "more.npy", np.zeros((50, FEATURES), "<f4"))
+    async with start(approve="manual") as running:
+        said = {"manifest": (await running.get(f"/v1/requests/{SESSION}"))["manifest"], "anew": True}
+        refused = await running.client.post(f"/v1/requests/{SESSION}/approve", json=said)
+        assert (refused.status_code, refused.json()["code"]) == (409, "approved-by-older-rule")
+        added = {"name": "more", "path": str(tmp_path / "more.npy")}
+        assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        for other in ("more", "ehr"):  # which nobody approved
+            refused = await running.client.post(f"/v1/requests/{SESSION}/approve", json=said | {"dataset": other})
+            assert (refused.status_code, refused.json()["code"]) == (409, "dataset-changed")
+
+
+async def test_what_is_no_table_and_does_not_fit_any_more_is_told_as_that(start: Start, tmp_path: Path) -> None:
+    """No release read it otherwise, and its operator would have looked for one."""
+    path = tmp_path / "more.npy"
+    np.save(path, np.zeros((50, FEATURES), "<f4"))
+    await approved_before(start, path, {}, of_before)
+    np.save(path, np.ones((50, FEATURES + 1), "<f4"))
+    async with start(approve="manual") as running:
+        await served(running)
+        assert [one["code"] for one in running.orchestrator.refusals] == ["data-wrong-shape"]
+        said = {"manifest": (await running.get(f"/v1/requests/{SESSION}"))["manifest"], "anew": True}
+        refused = await running.client.post(f"/v1/requests/{SESSION}/approve", json=said)
+        assert (refused.status_code, refused.json()["code"]) == (422, "data-wrong-shape")
+
+
 async def test_what_is_no_table_changed_whoever_approved_it(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "more.npy"
     np.save(path, np.zeros((50, FEATURES), "<f4"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx2
 import pytest
 
 from shared.errors import Unavailable
 from shared.wire.visit import InboxItem
 from tests.data_holder.conftest import Running
-from tests.data_holder.holder_world import SESSION
+from tests.data_holder.holder_world import SESSION, problem
 
 MADE_UP = [f"s_{number:016d}" for number in range(30)]
 
@@ -88,3 +89,26 @@ async def test_what_is_to_be_tried_again_is_tried_by_another_worker(running: Run
     await running.until(lambda: len(handled.items) == 2)
     assert handled.items[0] is handled.items[1]
     assert kept(running) == set()
+
+
+@pytest.mark.parametrize("place", [2**60, 2**53, -5])
+async def test_a_place_in_the_inbox_that_there_is_not_makes_no_holder_deaf(
+    running: Running, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """Every question from there on was refused, and the holder, as ready as ever, asked it until its next start."""
+    # As an orchestrator that says once where it is not, and takes no `after` that is none.
+    told = list[int]()
+    answer = running.orchestrator._inbox
+
+    async def inbox(after: int) -> httpx2.Response:
+        if not 0 <= after < 2**53:
+            return problem(422, "Invalid request", "invalid-request")
+        if not told:
+            told.append(place)
+            return httpx2.Response(200, json={"items": [], "next": place})
+        return await answer(after)
+
+    monkeypatch.setattr(running.orchestrator, "_inbox", inbox)
+    running.orchestrator.changed.set()
+    await running.until(lambda: told)
+    await running.approved_with_channel()

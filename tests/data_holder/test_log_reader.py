@@ -12,7 +12,7 @@ from data_holder.log_reader import LogReader
 from data_holder.protocol.state import SessionState
 from shared.crypto.tree_head import TreeHead
 from shared.errors import VerificationFailed
-from shared.wire.visit import InboxItem
+from shared.wire.visit import Inbox, InboxItem
 from tests.data_holder.holder_world import NAME, SESSION
 
 SIZE, EACH = 1000, 200
@@ -80,3 +80,12 @@ def test_an_inbox_names_no_leaf_that_cannot_be(index: int) -> None:
     assert InboxItem.model_validate(sound | {"receipt_index": 2**53 - 1}).receipt_index == 2**53 - 1
     with pytest.raises(ValidationError, match="receipt_index"):
         InboxItem.model_validate(sound | {"receipt_index": index})
+
+
+@pytest.mark.parametrize("place", [-1, 2**53 + 1, 2**64])
+def test_an_inbox_has_no_place_that_cannot_be_asked_for(place: int) -> None:
+    item = {"seq": 2**53, "kind": "ended", "session": SESSION}
+    assert Inbox.model_validate({"items": [item], "next": 2**53}).next == 2**53
+    for wrong in ({"items": [item], "next": place}, {"items": [item | {"seq": place}], "next": 1}):
+        with pytest.raises(ValidationError, match=r"(less|greater) than or equal"):
+            Inbox.model_validate(wrong)

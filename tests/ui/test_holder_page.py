@@ -193,19 +193,65 @@ def test_a_form_that_is_filled_in_stays_while_the_request_changes(tab: NewTab, s
 def test_a_dataset_that_was_taken_out_of_the_settings_is_no_choice(tab: NewTab, stage: UiStage) -> None:
     session = stage.submit_waiting("what is offered")
     one = tab(stage.holder.url, stage.tokens["operator"])
+    with_datasets(one, {"name": "taken-out", "source": "withdrawn"})
+    offered = one.open(f"#/requests/{session}").locator("#dataset option")
+    offered.first.wait_for(state="attached")
+    names = offered.all_inner_texts()
+    assert len(names) > 1
+    assert "taken-out" not in names
+
+
+def with_datasets(one: Any, *more: dict[str, Any], instead: bool = False) -> list[dict[str, Any]]:
+    """Datasets that the page is told of beside the true ones, or `instead` of them: like the first of those but in what is given. The list
+    may be changed."""
+    told_of = list(more)
 
     def answer(route: Any) -> None:
         reply = route.fetch()
         told = reply.json()
-        gone = {**told["items"][0], "name": "taken-out", "source": "withdrawn"}
-        route.fulfill(response=reply, json={**told, "items": [gone, *told["items"]]})
+        true = [] if instead else told["items"]
+        route.fulfill(
+            response=reply, json={**told, "items": [*({**told["items"][0], **each} for each in told_of), *true]}
+        )
 
     one.page.route("**/v1/datasets*", answer)
-    offered = one.open(f"#/requests/{session}").locator("#dataset option")
+    return told_of
+
+
+NOBODYS = "as the policy or the settings say"
+
+
+def test_a_dataset_that_no_request_can_name_is_left_to_the_policy_and_the_settings(tab: NewTab, stage: UiStage) -> None:
+    """Every approval by the page named it, and was refused."""
+    session = stage.submit_waiting("named by nobody")
+    one = tab(stage.holder.url, stage.tokens["operator"])
+    with_datasets(one, {"name": "EHR", "source": "settings"}, {"name": "broken", "fault": "damaged"}, instead=True)
+    page = one.open(f"#/requests/{session}")
+    offered = page.locator("#dataset option")
     offered.first.wait_for(state="attached")
-    names = offered.all_inner_texts()
-    assert names
-    assert "taken-out" not in names
+    assert offered.all_inner_texts() == [NOBODYS]
+    page.get_by_role("checkbox", name="I decide on manifest").check()
+    with page.expect_request(f"**/v1/requests/{session}/approve") as sent:
+        page.get_by_role("button", name="Approve").click()
+    assert "dataset" not in sent.value.post_data_json
+
+
+def test_a_dataset_that_is_withdrawn_while_the_form_is_open_is_no_choice_any_more(tab: NewTab, stage: UiStage) -> None:
+    session = stage.submit_waiting("open over a restart")
+    one = tab(stage.holder.url, stage.tokens["operator"], hurried=True)
+    told = with_datasets(one, {"name": "soon-gone", "source": "settings"})
+    offered = one.open(f"#/requests/{session}").locator("#dataset option")
+    one.page.locator("#dataset option", has_text="soon-gone").wait_for(state="attached")
+    assert offered.all_inner_texts()[-1] == NOBODYS
+    told[0]["source"] = "withdrawn"
+    one.page.locator("#dataset option", has_text="soon-gone").wait_for(state="detached")
+    assert len(offered.all_inner_texts()) > 1
+
+
+def test_a_dataset_whose_row_is_damaged_says_so(tab: NewTab, stage: UiStage) -> None:
+    one = tab(stage.holder.url, stage.tokens["operator"])
+    with_datasets(one, {"name": "broken", "fault": "its options are damaged"})
+    one.open("#/").get_by_text("broken damaged: its options are damaged").wait_for()
 
 
 STATES_SEEN = """() => {

@@ -13,10 +13,18 @@ const WORDS = {
 
 const named = (verb) => verb[0].toUpperCase() + verb.slice(1);
 
+/** Names that a request can give, as the service takes them: settings may name a dataset otherwise, and then it is used only where they, or the policy, say so. */
+const NAMEABLE = /^[a-z0-9][a-z0-9._-]{0,62}$/;
+
+/** What may be chosen. The first is what is chosen at first: the one way that names none comes last. */
+const offered = (datasets) => [
+  ...datasets.filter((one) => one.source !== "withdrawn" && one.fault === null && NAMEABLE.test(one.name)).map((one) => h("option", { value: one.name }, one.name)),
+  h("option", { value: "" }, "as the policy or the settings say"),
+];
+
 /** What is chosen, and `said(verb)`: the one body of that decision, for the button and for the commands. */
 function choices(request, datasets, approves) {
-  const dataset = h("select", { id: "dataset" }, datasets.filter((one) => one.source !== "withdrawn").map((one) => h("option", { value: one.name }, one.name)));
-  if (request.dataset) dataset.value = request.dataset;
+  const dataset = h("select", { id: "dataset" }, offered(datasets));
   const sizes = h("input", { id: "statistics", type: "checkbox", checked: true });
   const reason = h("input", { id: "reason", type: "text", maxlength: 500, autocomplete: "off" });
   const element = h("div", { class: "row" }, approves ? h("label", null, "Dataset ", dataset) : null,
@@ -65,7 +73,7 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function commands(session, verb, body) {
   const line = [`gput party ${verb} ${session} --manifest ${body.manifest}`];
-  if (body.dataset) line.push(`--dataset ${body.dataset}`);
+  if (body.dataset) line.push(`--dataset ${quoted(body.dataset)}`);
   if (body.statistics === false) line.push("--no-statistics");
   if (body.reason) line.push(`--reason ${quoted(body.reason)}`);
   return [command(line.join(" ")), command(curl(`/v1/requests/${session}/${verb}`, "POST", body))];

@@ -62,7 +62,7 @@ function linksFacts(links) {
 }
 
 function datasetsTable(rows) {
-  return table("Datasets", [["Name", (one) => one.name], ["Place", (one) => h("code", null, one.path)], ["Set by", (one) => one.source], ["Since", (one) => moment(one.added_at), "tight"]], rows);
+  return table("Datasets", [["Name", (one) => one.fault ? h("span", null, one.name, " ", badge("damaged", "bad"), ": ", one.fault) : one.name], ["Place", (one) => h("code", null, one.path)], ["Set by", (one) => one.source], ["Since", (one) => moment(one.added_at), "tight"]], rows);
 }
 
 function identityFacts(who) {

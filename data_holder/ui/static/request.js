@@ -70,7 +70,7 @@ function requestParts(path, decided) {
     const drawn = { takes: expected(request), program: programView(request.program), terms: terms(request), policy: findings(request) };
     for (const [name, one] of Object.entries(drawn)) redrawn(panels[name].body, () => show(panels[name].body, one));
     // A form that somebody fills in stays, until there is something else to decide about.
-    const now = JSON.stringify([request.state, request.manifest, request.program?.digest, datasets.map((one) => one.name)]);
+    const now = JSON.stringify([request.state, request.manifest, request.program?.digest, datasets.map((one) => [one.name, one.source, one.fault])]);
     if (now === form) return;
     form = now;
     show(panels.decide.body, decisionForm(request, datasets, decided));

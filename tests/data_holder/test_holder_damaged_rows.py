@@ -1,0 +1,92 @@
+"""A row that was damaged is shown as that, beside all the others; and a receipt's row keeps no end of a session from being told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_holder import runner
+from data_holder.receipts import DAMAGED as DAMAGED_CHECK
+from data_holder.rule_finding import DAMAGED as DAMAGED_FINDING
+from tests.data_holder.conftest import Start
+from tests.data_holder.holder_answers import answering
+from tests.data_holder.holder_receipts import visited
+from tests.data_holder.holder_world import SESSION
+from tests.data_holder.test_holder_catalogue import tamper
+from tests.data_holder.test_holder_receipts import stored
+
+NO_JSON = ["{", "", "7", "[1]", '[{"check": 1}]', '[{"rule": "x"}]', "[" * 100_000, b"\xff"]
+
+
+@pytest.mark.parametrize("kept", ["{", "", "7", "[]", '{"unknown": 1}', '{"separator": NaN}', "[" * 100_000, b"\xff"])
+async def test_options_of_a_dataset(start: Start, tmp_path: Path, kept: Any) -> None:
+    async with start(approve="manual") as running:
+        added = {"name": "added", "path": str(tmp_path / "ehr.npz"), "options": {"label": "y"}}
+        assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        before = await running.get("/v1/datasets/added")
+        assert (before["options"], before["fault"]) == ({"label": "y"}, None)
+        tamper(tmp_path, "UPDATE holder_datasets SET options = ? WHERE name = 'added'", kept)
+        shown, other = (await running.get("/v1/datasets"))["items"]
+        assert (shown["name"], shown["options"]) == ("added", {})
+        assert "add it again" in shown["fault"]
+        assert (other["name"], other["fault"]) == ("ehr", None)
+        assert await running.get("/v1/datasets/added") == shown
+        assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        assert (await running.get("/v1/datasets/added"))["options"] == {"label": "y"}
+
+
+async def test_where_a_dataset_comes_from(start: Start, tmp_path: Path) -> None:
+    """It was a value that the list could not show."""
+    async with start(approve="manual") as running:
+        added = {"name": "added", "path": str(tmp_path / "ehr.npz")}
+        assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        for name in ("added", "ehr"):
+            tamper(tmp_path, f"UPDATE holder_datasets SET source = 'x' WHERE name = '{name}'")
+        shown = {one["name"]: one["source"] for one in (await running.get("/v1/datasets"))["items"]}
+        assert shown == {"added": "api", "ehr": "settings"}
+
+
+@pytest.mark.parametrize("kept", NO_JSON)
+async def test_findings_of_a_request(start: Start, tmp_path: Path, kept: Any) -> None:
+    async with start() as running:
+        await running.approved_with_channel()
+        [before] = (await running.get("/v1/requests"))["items"]
+        assert before["findings"]
+        assert all(found["ok"] for found in before["findings"])
+        tamper(tmp_path, "UPDATE holder_requests SET findings = ?", kept)
+        [listed] = (await running.get("/v1/requests"))["items"]
+        shown = await running.get(f"/v1/requests/{SESSION}")
+        assert listed["findings"] == shown["findings"] == [DAMAGED_FINDING.as_json()]
+
+
+@pytest.mark.parametrize("kept", NO_JSON)
+async def test_checks_of_a_receipt(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Any) -> None:
+    """The end was never told, and the orchestrator was asked for everything anew at each try."""
+    monkeypatch.setattr(runner, "TEND_S", 0.01)
+    async with start() as running:
+        document, report = await visited(running)
+        running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report))
+        assert (await stored(running))["verified"]
+        tamper(tmp_path, "UPDATE holder_receipts SET checks = ?", kept)
+        [shown] = (await running.get("/v1/receipts"))["items"]
+        assert (shown["verified"], shown["checks"]) == (False, [DAMAGED_CHECK.as_json()])
+        told = answering(running, monkeypatch, "/end", lambda number: None)
+        running.orchestrator.post("ended", phase="COMPLETED")
+        await running.until(lambda: told)
+        shown = await stored(running)
+        assert not shown["verified"], "whatever else is proven of it"
+        assert [(check["check"], check["ok"]) for check in shown["checks"]] == [
+            (DAMAGED_CHECK.check, False), ("log inclusion", True),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", ["{", "[]", '{"total": NaN}', b"\xff"])
+async def test_timers_of_a_visit(start: Start, tmp_path: Path, kept: Any) -> None:
+    async with start() as running:
+        await visited(running)
+        [before] = (await running.get("/v1/visits"))["items"]
+        assert before["timers"]
+        tamper(tmp_path, "UPDATE holder_visits SET timers = ?", kept)
+        assert (await running.get("/v1/visits"))["items"] == [before | {"timers": None}]

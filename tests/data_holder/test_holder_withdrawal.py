@@ -1,0 +1,102 @@
+"""Datasets that the settings do not name any more: what they still serve, and how long what is known of them stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from data_holder import withdrawal
+from data_holder.datasets import DatasetOptions, open_dataset
+from shared.claims.records import RecordField, RecordSchema
+from shared.service.retention import DAY_S
+from tests.data_holder.conftest import Start
+from tests.data_holder.holder_world import SESSION, make_manifest
+from tests.data_holder.test_holder_catalogue import waiting_for
+from tests.data_holder.test_holder_visits import visit
+
+LATER = "s_00000000000later"
+
+
+async def test_a_start_that_misses_a_dataset_loses_nothing_of_it_for_a_day(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One misspelt setting lost what its operator had declared, which nobody else has, and hours of converting."""
+    log = Mock()
+    monkeypatch.setattr(withdrawal, "_log", log)
+    table = tmp_path / "t.csv"
+    table.write_text("x\n1\n")
+    named: dict[str, Any] = {"datasets": {"ehr": table}, "approve": "manual"}
+    units = {"units": {"x": ["mg"]}}
+    cache = tmp_path / "state" / "converted"
+    async with start(**named) as running:
+        assert (await running.client.put("/v1/datasets/ehr/declaration", json=units)).status_code == 200
+        schema = RecordSchema(fields=(RecordField(name="x", dtype="float32"),))
+        open_dataset(table, schema, options=DatasetOptions(cache_dir=cache)).close()
+        running.clock.now += 100 * DAY_S
+    for _ in range(2):  # also of a holder that starts ever again
+        async with start(datasets={}, approve="manual") as running:
+            running.clock.now += DAY_S / 3
+            await running.holder.runner.retention.sweep()
+            shown = await running.get("/v1/datasets/ehr")
+            assert (shown["source"], shown["options"]) == ("withdrawn", units)
+            assert len(list(cache.glob("*.records"))) == 1
+    [said] = log.warning.call_args_list
+    assert "within a day" in said.kwargs["remedy"]
+    async with start(**named) as running:
+        shown = await running.get("/v1/datasets/ehr")
+        assert (shown["source"], shown["options"]) == ("settings", units)
+    log.reset_mock()
+    async with start(datasets={}, approve="manual") as running:
+        running.clock.now += DAY_S / 2
+    async with start(datasets={}, approve="manual") as running:
+        running.clock.now += DAY_S / 2
+        await running.holder.runner.retention.sweep()
+        assert (await running.get("/v1/datasets"))["items"] == []
+        assert not list(cache.glob("*.records"))
+    assert [call.kwargs.get("declared") for call in log.warning.call_args_list] == [None, units]
+
+
+async def test_what_its_operator_takes_out_of_the_settings_serves_only_sessions_that_were_approved_before(
+    start: Start, tmp_path: Path
+) -> None:
+    """By hand, and by a policy that goes on: `dataset` may be named there, and nobody looks at every approval."""
+    async with start() as running:
+        await running.approved_with_channel()
+    kept = {"others": tmp_path / "ehr.npz"}  # the same records under another name: else the file is gone as well
+    async with start(datasets=kept) as running:
+        assert {one["name"]: one["source"] for one in (await running.get("/v1/datasets"))["items"]} == {
+            "ehr": "withdrawn", "others": "settings",
+        }  # fmt: skip
+        before = running.orchestrator.manifest
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key(), name="study-2"))
+        running.orchestrator.items[-1]["session"] = LATER
+        await running.until(lambda: running.holder.ledger.knows(LATER))
+        about, later = {"session": SESSION}, await waiting_for(running, LATER, "dataset-withdrawn")
+        for path, sent in (
+            ("/v1/datasets/ehr/inspect", about),
+            (f"/v1/requests/{LATER}/approve", {"manifest": later["manifest"], "dataset": "ehr"}),
+        ):
+            answer = await running.client.post(path, json=sent)
+            assert (answer.status_code, answer.json()["code"]) == (409, "dataset-withdrawn")
+            assert "settings" in answer.json()["remedy"]
+        assert await running.holder.approvals.unknown_datasets() == ["ehr"]  # its log says so at each start
+
+        running.orchestrator.manifest, running.orchestrator.proven = before, None
+        running.orchestrator.post("channel_wanted")
+        await running.until(lambda: running.orchestrator.proven and running.open_channel())
+        await visit(running)
+        await running.until(lambda: running.orchestrator.reports)
+        assert running.orchestrator.reports[0].records == 20
+        await running.holder.runner.retention.sweep()
+        assert (await running.get("/v1/datasets/ehr"))["source"] == "withdrawn"
+
+        running.orchestrator.post("ended", phase="CANCELLED")
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+        running.clock.now += DAY_S
+        await running.holder.runner.retention.sweep()
+        assert [one["name"] for one in (await running.get("/v1/datasets"))["items"]] == ["others"]
+    async with start() as running:  # named again
+        await running.until(lambda: len({a.session for a in running.orchestrator.approvals}) == 2)
