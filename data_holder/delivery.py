@@ -51,7 +51,9 @@ class Delivery:
             state = self._ledger.state(session)
             if state.decision is decision:
                 shown = {"waiting_for": whom} if state.ended is None else {}  # an ended one shows what is owed
-                update_row(connection, REQUESTS, {"session": session}, {"delivered": True, **shown})
+                # Said once more it is no news, and what the session waits for since then stays shown.
+                key = {"session": session, **({"delivered": False} if whom is None else {})}
+                update_row(connection, REQUESTS, key, {"delivered": True, **shown})
 
         await self._ledger.record(session, [], note)  # never between a decision's commit and its state in memory
 

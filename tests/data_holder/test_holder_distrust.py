@@ -176,3 +176,12 @@ async def test_a_list_that_is_not_answered_is_asked_for_again_later(
     answering(running, monkeypatch, "/receipts", lambda number: problem(503, "Unavailable", "away"))
     with pytest.raises(Unavailable):
         await running.holder.runner._receipts.fetch_missed(SESSION)
+
+
+async def test_a_decision_that_is_said_once_more_hides_nothing_that_is_shown_since(running: Running) -> None:
+    """Two may say it at once, and whoever comes last is no news: the session waits for something else by then."""
+    await approved(running)
+    await until_shown(running, lambda text: not text)
+    await running.holder.runner._approvals.awaiting.show(SESSION, NOT_TRUSTED)
+    await running.holder.runner._approvals.delivery.send(SESSION)
+    assert await shown(running) == NOT_TRUSTED

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from data_holder import opening, runner
 from tests.data_holder.conftest import Running
-from tests.data_holder.holder_answers import HEALING, once
+from tests.data_holder.holder_answers import HEALING, answering, once
 from tests.data_holder.holder_world import SESSION, make_manifest
 from tests.data_holder.test_holder_visits import visit
 
@@ -23,10 +25,12 @@ async def test_a_veto_is_said_again(running: Running, monkeypatch: pytest.Monkey
     """Said once and shown as delivered, it left the orchestrator training on with this holder's approval."""
     running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
     await running.until(lambda: running.orchestrator.approvals)
-    asked = once(running, monkeypatch, "/approvals", bad)
+    heard = asyncio.Event()
+    asked = answering(running, monkeypatch, "/approvals", lambda _: None if heard.is_set() else HEALING[bad]())
     said = {"manifest": (await running.get(f"/v1/requests/{SESSION}"))["manifest"], "reason": "consent"}
     answer = await running.client.post(f"/v1/requests/{SESSION}/veto", json=said)
     assert (answer.json()["state"], answer.json()["delivered"]) == ("vetoed", False)
+    heard.set()
     await running.until(lambda: running.orchestrator.approvals[-1].decision == "veto")
     assert len(asked) >= 2
 
