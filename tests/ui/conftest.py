@@ -44,12 +44,15 @@ def tab(browser: Any, stage: UiStage) -> Iterator[NewTab]:
     assert [one.complaints for one in tabs] == [[] for _ in tabs]
 
 
-@pytest.fixture
-def page(tab: NewTab, stage: UiStage) -> Any:
-    """A page of the dashboard, to run its modules in."""
-    page = tab().open()
+@pytest.fixture(scope="module")
+def page(browser: Any, stage: UiStage) -> Iterator[Any]:
+    """A page of the dashboard to run its modules in: one of a file's tests, for they leave it as it is."""
+    one = Tab(browser, stage.orchestrator.url, OWNER_READER)
+    page = one.open()
     page.get_by_role("heading", name="Queue").wait_for()
-    return page
+    yield page
+    one.close()
+    assert one.complaints == []
 
 
 @pytest.fixture

@@ -14,10 +14,8 @@ from tests.ui.stage import OWNER_READER, READER, UiStage
 
 
 @pytest.fixture
-def run(tab: NewTab) -> Any:
+def run(page: Any) -> Any:
     """Calls an exported function of a module in a page."""
-    page = tab().open()
-    page.get_by_role("heading", name="Queue").wait_for()
     code = "async ([module, name, given]) => (await import(`/ui/${module}.js`))[name](...given)"
     return lambda module, name, *given: page.evaluate(code, [module, name, list(given)])
 
