@@ -9,7 +9,8 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from data_holder.api.access import HolderDep, Once, Reader, Writer
-from data_holder.api.models import DatasetBody, DatasetPath, DatasetView, DeclarationBody, Page, SessionBody
+from data_holder.api.dataset_models import DatasetBody, DatasetPath, DatasetView, DeclarationBody
+from data_holder.api.models import Page, SessionBody
 from data_holder.assembly import Holder
 from data_holder.dataset_options import kept_options
 from data_holder.tables import rows
