@@ -43,6 +43,9 @@ async def test_refusals_of_the_agent_are_not_used_up_by_a_pause(new_world: NewWo
     async with new_world(holders=("city",)) as world:
         session = await _asked(world)
         world.wire.hooks.append(hook)
+        await world.until(
+            session, lambda view: refused
+        )  # a pause just behind a visit's own checkpoint would ask the agent nothing
         await world.owner.act(session, "pause")
         await world.until(session, lambda view: view["phase"] == "PAUSED")
         assert len(refused) > 1
