@@ -138,10 +138,8 @@ class Runner:
                 if not isinstance(error, (GputError, ValidationError)) and self._away.error is None:
                     _log.error("an answer of the inbox broke its reader", exc_info=error)
                 self.connected = False
-                if isinstance(
-                    error, BadRequest
-                ):  # whatever brought us to a place that there is not: what still matters is said again
-                    after = 0
+                # A place that the orchestrator does not have: from the beginning on, what still matters is said again.
+                after = 0 if isinstance(error, BadRequest) else after
                 self._away.met(error if isinstance(error, GputError) else _malformed())
                 # Between two leaders nobody answers for seconds: whoever says so says when to ask again.
                 soon = (error.retry_after_s if isinstance(error, GputError) else None) or LAST_PAUSE_S
@@ -183,9 +181,8 @@ class Runner:
 
     async def _do(self, session: str, item: Item) -> None:
         kind = kind_of(item)
-        again = (
-            kind != "offer"
-        )  # the orchestrator says a thing once; an offer it repeats, after the refusal that it got for this one
+        # The orchestrator says a thing once; an offer it repeats, after the refusal that it got for this one.
+        again = kind != "offer"
         try:
             if isinstance(item, InboxItem):
                 await self._handle(item)

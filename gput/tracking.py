@@ -122,9 +122,8 @@ def _standing(
             if _judged(visit, event) and stands(visit["index"], visit["closed_at"], event["at"])
         ), default=0)  # fmt: skip
 
-    stood = {
-        visit["index"]: visit for visit in closed if stands(visit["index"], visit["closed_at"])
-    }  # the last attempt
+    standing = [visit for visit in closed if stands(visit["index"], visit["closed_at"])]
+    stood = {visit["index"]: visit for visit in standing}  # the last attempt of each
     return stood, [event for event in events if stands(behind(event), event["at"])]
 
 
