@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Self
 
-from gput.answers import Told, object_of, read_as, text_of
+from gput.answers import Told, object_of, read_as, text_of, unintelligible
 from gput.download import Download
-from gput.ids import pick, whole
+from gput.ids import in_full, pick, whole
+from gput.lull import Lull
 from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
@@ -39,33 +39,6 @@ ME, SESSION, REMOVAL = ("name", "role", "key"), ("id", "phase"), ("waits_for", "
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 # How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
 PATIENCE_S = 120.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
-
-
-class _Lull:
-    """Between two askings that may bring nothing: longer and longer pauses, and an end to patience with what does not answer at all."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._pause = FIRST_PAUSE_S
-
-    def answered(self) -> None:
-        """It is there: patience begins anew with what breaks next."""
-        self._since = None
-
-    def news(self) -> None:
-        """And it had something to say: the next pause is short."""
-        self._since, self._pause = None, FIRST_PAUSE_S
-
-    async def after(self, broke: Unavailable | None) -> None:
-        """Pause. Raises: `broke`, once nothing answered for `PATIENCE_S`."""
-        now = time.monotonic()
-        if broke is not None:
-            self._since = now if self._since is None else self._since
-            if now - self._since > PATIENCE_S:
-                raise broke
-        await asyncio.sleep(self._pause)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
 
 
 class Api:
@@ -167,25 +140,27 @@ class Api:
         path = f"/v1/sessions?gpu={gpu}" if gpu else "/v1/sessions"
         key = f"submit-{secrets.token_hex(16)}" if idempotency_key is None else idempotency_key
         # Given weights are read and checked before the answer: as long as their upload may take.
-        return await self._ask(
-            "POST", path, *SESSION, json=signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
+        view = await self._ask(
+            "POST", path, json=signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
         )
+        return _about(view, text_of(view, "id"))
 
     async def session(
         self, session: str, *, wait: float | None = None, version: int | None = None, phase: str | None = None
     ) -> Any:
         """One session; with `wait`, answers when its version exceeds `version`, or it left `phase`, or the seconds ran out."""
-        return object_of(await self._looked_at(session, wait=wait, version=version, phase=phase), *SESSION)
+        return _about(await self._looked_at(session, wait=wait, version=version, phase=phase), session)
 
     async def _looked_at(self, session: str, *, wait: float | None = None, **query: Any) -> Any:
         params = {k: v for k, v in {"wait": wait, **query}.items() if v is not None}
-        return await (await self._to()).get_json(f"/v1/sessions/{session}", params=params, timeout_s=(wait or 0) + 10)
+        path, timeout_s = f"/v1/sessions/{in_full(session)}", (wait or 0) + 10
+        return await (await self._to()).get_json(path, params=params, timeout_s=timeout_s)
 
     async def manifest(self, session: str) -> Manifest:
         """The manifest of a session."""
         from shared.attestation.one_time_keys import decoded
 
-        signed = read_as(Signed, await self.get(f"sessions/{session}/manifest"))
+        signed = read_as(Signed, await self.get(f"sessions/{in_full(session)}/manifest"))
         return judged(decoded(signed.document), f"{session}: ")
 
     async def successor(
@@ -197,7 +172,7 @@ class Api:
         from gput.rotated import rotated
         from gput.succession import successor_of
 
-        says = read_as(Predecessor, await self.get(f"sessions/{session}/continuation"))
+        says = read_as(Predecessor, await self.get(f"sessions/{in_full(session)}/continuation"))
         parties = await self.items("parties")
         enrolled = {text_of(one, "name"): text_of(one, "key") for one in parties if text_of(one, "role") == "holder"}
         old = await self.manifest(session)
@@ -214,7 +189,8 @@ class Api:
     async def act(self, session: str, action: str) -> Any:
         """pause, resume or cancel a session."""
         key = f"{action}-{secrets.token_hex(16)}"
-        return await self._ask("POST", f"/v1/sessions/{session}/{action}", *SESSION, idempotency_key=key)
+        view = await self._ask("POST", f"/v1/sessions/{in_full(session)}/{action}", idempotency_key=key)
+        return _about(view, session)
 
     async def delete(self, session: str) -> Any:
         """Remove a finished session of one's own, its model included, for good; None, or for whom the rest of it waits.
@@ -222,8 +198,8 @@ class Api:
         Raises:
             Conflict: it has not ended. NotFound: it is gone already.
         """
-        peer = await self._to()
-        answer = await peer.request("DELETE", f"/v1/sessions/{session}")
+        path, peer = f"/v1/sessions/{in_full(session)}", await self._to()
+        answer = await peer.request("DELETE", path)
         return object_of(peer.json_of(answer), *REMOVAL) if answer.status_code == 202 else None
 
     async def wait(self, session: str) -> Any:
@@ -239,13 +215,12 @@ class Api:
         Raises:
             Unavailable: the orchestrator, or its stream, stayed away for `PATIENCE_S`; `peer-unintelligible`: what came is no event.
         """
-        last, lull = after, _Lull()
+        path, last, lull = f"/v1/sessions/{in_full(session)}/events", after, Lull(PATIENCE_S)
         while True:
             had, broke, began = last, None, False
             try:
-                async with (await self._to()).stream(
-                    "GET", f"/v1/sessions/{session}/events", headers={"Last-Event-ID": str(last)}
-                ) as response:
+                headers = {"Last-Event-ID": str(last)}
+                async with (await self._to()).stream("GET", path, headers=headers) as response:
                     lull.answered()
                     began = True
                     async for event in iter_sse(response):
@@ -265,14 +240,14 @@ class Api:
             await lull.after(broke)
 
     async def _patiently(self, session: str, **query: Any) -> Any:
-        lull = _Lull()
+        lull = Lull(PATIENCE_S)
         while True:
             try:
                 answer = await self._looked_at(session, **query)
             except Unavailable as error:
                 await lull.after(error)
             else:
-                return object_of(answer, *SESSION)
+                return _about(answer, session)
 
     async def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
         """Fetch the finished model into `target`: written whole or not at all. A stream that broke off is taken up where it did.
@@ -285,7 +260,7 @@ class Api:
                 came for `PATIENCE_S`. What `check` raises.
         """
         with drafted(target) as draft:
-            await Download(f"/v1/sessions/{session}/model", draft).run(await self._to(), PATIENCE_S)
+            await Download(f"/v1/sessions/{in_full(session)}/model", draft).run(await self._to(), PATIENCE_S)
             if check is not None:
                 await asyncio.to_thread(check, draft)
         return target
@@ -298,3 +273,14 @@ class Api:
     async def _put(self, path: str, content: bytes) -> Any:
         headers = {"content-type": "application/octet-stream"}
         return await self._ask("PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S)
+
+
+def _about(answer: Any, session: str) -> Told:
+    """The view of this session. What else it says can be believed no more than that, but nothing is sent or written under another's id.
+
+    Raises: Unavailable `peer-unintelligible`: it is another's, or of none.
+    """
+    view = object_of(answer, *SESSION)
+    if view["id"] != session or not whole(session):
+        raise unintelligible("answered with another session than it was asked about", "orchestrator")
+    return view

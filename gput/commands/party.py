@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from gput.answers import text_of
 from gput.commands import party_keys
 from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import Commands, DryRunOption, FormatOption
-from gput.commands.operator import HASHING_TIMEOUT_S, HOLDER_TIMEOUT_S, HolderUrl, Token, ask, every
+from gput.commands.operator import HASHING_TIMEOUT_S, HOLDER_TIMEOUT_S, SERVICE, HolderUrl, Token, ask, every
 from gput.commands.party_data import datasets, declare
 from gput.files import place_for, written
 from gput.ids import pick, whole
@@ -134,8 +135,8 @@ def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TAB
 def _path(session: str, holder_url: str, token: Path) -> str:
     """The request's path, from a beginning of its session's id that is no other's."""
     if not whole(session):
-        found = (item["session"] for item in every("requests", holder_url, token))
-        session = pick(session, found, "s_", "session", "`gput party requests` shows them.")
+        found = (text_of(item, "session", SERVICE) for item in every("requests", holder_url, token))
+        session = pick(session, found, "s_", "session", "`gput party requests` shows them.", SERVICE)
         return f"requests/{session}"
     _heard(session, holder_url, token)
     return f"requests/{session}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gput.answers import text_of
 from gput.commands.connection import KeyOption, Session, UrlOption, with_session
 from gput.commands.manners import FormatOption
 from gput.output import Format, emit
@@ -87,7 +88,7 @@ def _follow(session: str, url: str, key: Any, fmt: Format, visit: str | None, *,
     async def run(client: AsyncClient, name: str) -> list[dict[str, Any]]:
         only = None
         if visit is not None:
-            known = (item["id"] for item in await client.items(f"sessions/{name}/visits"))
+            known = (text_of(item, "id") for item in await client.items(f"sessions/{name}/visits"))
             only = pick(visit, known, "v_", "visit", f"`gput session visits {name} --format json` shows them.")
         found = []
         async for event in client.events(name) if follow else past(client, name):
