@@ -22,7 +22,6 @@ from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
-from shared.claims.faults import judged
 from shared.claims.manifest import Manifest, Predecessor
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
@@ -157,25 +156,35 @@ class Api:
         return await (await self._to()).get_json(path, params=params, timeout_s=timeout_s)
 
     async def manifest(self, session: str) -> Manifest:
-        """The manifest of a session."""
-        from shared.attestation.one_time_keys import decoded
+        """The manifest of a session, as it is answered: whose it is, is not asked."""
+        return await self._manifest(session, None)
+
+    async def own_manifest(self, session: str) -> Manifest:
+        """The manifest of a session that this client's key signed. Raises: VerificationFailed `bad-signature`: that key did not."""
+        return await self._manifest(session, self._key.public)
+
+    async def _manifest(self, session: str, owner: bytes | None) -> Manifest:
+        from gput.signed_manifest import read_signed
 
         signed = read_as(Signed, await self.get(f"sessions/{in_full(session)}/manifest"))
-        return judged(decoded(signed.document), f"{session}: ")
+        return read_signed(signed, session, owner)
 
     async def successor(
         self, session: str, *, replace: Mapping[str, str] | None = None, add: Sequence[str] = (), remove: Sequence[str] = (),
         rounds: int | None = None,
     ) -> Manifest:  # fmt: skip
         """The manifest of a session that goes on with an ended one's model (`gput.succession`); nothing is submitted. Raises: as there;
-        Conflict: `predecessor-not-ended`, `predecessor-without-model`, or that its manifest lets none go on with it."""
+        Conflict: `predecessor-not-ended`, `predecessor-without-model`, or that its manifest lets none go on with it. VerificationFailed: as
+        `own_manifest`, since no other key may submit a successor; `predecessor-mismatch`: it is not the one that the session ended under.
+        """
         from gput.rotated import rotated
-        from gput.succession import successor_of
+        from gput.succession import check_predecessor, successor_of
 
         says = read_as(Predecessor, await self.get(f"sessions/{in_full(session)}/continuation"))
         parties = await self.items("parties")
         enrolled = {text_of(one, "name"): text_of(one, "key") for one in parties if text_of(one, "role") == "holder"}
-        old = await self.manifest(session)
+        old = await self.own_manifest(session)
+        check_predecessor(old, says, session)
         moved = await rotated(self.items, old, says, enrolled)
         return successor_of(old, says, enrolled, replace=replace, add=add, remove=remove, rounds=rounds, moved=moved)
 

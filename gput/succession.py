@@ -9,7 +9,7 @@ from shared.canonical import json_bytes
 from shared.claims.faults import ManifestRefused, judged
 from shared.claims.manifest import Manifest, Predecessor
 from shared.claims.succession import barred, gone, newcomers, succession_findings
-from shared.errors import BadRequest
+from shared.errors import BadRequest, VerificationFailed
 
 
 def successor_of(
@@ -53,6 +53,16 @@ def successor_of(
     if findings := succession_findings(old, new, moved):
         raise ManifestRefused(findings)
     return new
+
+
+def check_predecessor(old: Manifest, says: Predecessor, session: str) -> None:
+    """What is read off is of this session, and of the manifest that it ran under. Raises: VerificationFailed `predecessor-mismatch`."""
+    wanted, told = (session, old.digest().hex()), (says.session, says.manifest)
+    if told != wanted:
+        raise VerificationFailed(
+            f"what the orchestrator says of the end of {session} is of another session or manifest", code="predecessor-mismatch",
+            expected=" ".join(wanted), got=" ".join(told),
+        )  # fmt: skip
 
 
 def rounds_behind(old: Manifest, says: Predecessor) -> int:

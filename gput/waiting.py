@@ -80,6 +80,9 @@ class _SyncApi:
     def manifest(self, session: str) -> Manifest:
         return self._work.done(self._client.manifest(session))
 
+    def own_manifest(self, session: str) -> Manifest:
+        return self._work.done(self._client.own_manifest(session))
+
     def successor(
         self, session: str, *, replace: Mapping[str, str] | None = None, add: Sequence[str] = (), remove: Sequence[str] = (),
         rounds: int | None = None,

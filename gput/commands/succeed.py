@@ -48,7 +48,7 @@ def succeed(
     place_for(output)
 
     async def run(client: AsyncClient, name: str) -> Any:
-        old = await client.manifest(name)
+        old = await client.own_manifest(name)
         new = await client.successor(name, replace=swaps, add=add or (), remove=remove or (), rounds=rounds)
         with written(output):
             replace_whole(output, json.dumps(new.model_dump(mode="json"), indent=2).encode() + b"\n")

@@ -16,6 +16,7 @@ from data_holder.links import OrchestratorLink
 from gput import AsyncClient
 from gput.succession import successor_of
 from gput.trust import UNATTESTED
+from shared.claims.manifest import Predecessor
 from shared.crypto.signing import PartyKey, fingerprint
 from shared.errors import InvalidManifest, VerificationFailed
 from shared.service.http import Peers
@@ -61,11 +62,16 @@ async def test_a_later_key_of_the_owners_name_gets_no_model_by_a_successor(again
         at = url("orchestrator")
         peers = Peers(transports={at: Link(world.wire, "later", "orchestrator")})
         client = AsyncClient(at, later, trust=UNATTESTED, clock=world.clock_of("owner"), peers=peers)
-        manifest = await client.successor(
-            rested.session, replace={LEFT: CAME}, remove=[name for name in FIRST if name != LEFT], rounds=1
-        )
+        keys = {one["name"]: one["key"] for one in await client.items("parties")}
+        rest = Predecessor.model_validate(await client.get(f"sessions/{rested.session}/continuation"))
+        gone = [name for name in FIRST if name != LEFT]
+        with pytest.raises(VerificationFailed) as unsigned:  # its client knows that it would be refused
+            await client.successor(rested.session, replace={LEFT: CAME}, remove=gone, rounds=1)
+        old = await client.manifest(rested.session)
+        manifest = successor_of(old, rest, keys, replace={LEFT: CAME}, remove=gone, rounds=1)
         with pytest.raises(InvalidManifest) as refused:
             await client.submit(manifest)
+    assert unsigned.value.code == "bad-signature"
     assert "predecessor-not-yours" in str(refused.value.errors)
 
 
