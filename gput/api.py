@@ -14,7 +14,8 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Self
 
-from gput.answers import Told, object_of, read_as, text_of, unintelligible
+from gput.about import party_of, path_of, session_of
+from gput.answers import Told, object_of, read_as, text_of
 from gput.download import Download
 from gput.ids import in_full, pick, whole
 from gput.lull import Lull
@@ -23,7 +24,7 @@ from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest, Predecessor
-from shared.crypto.signing import PartyKey
+from shared.crypto.signing import PartyKey, fingerprint
 from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
 from shared.service.event_reader import NO_EVENT, Event, iter_sse
@@ -33,8 +34,8 @@ from shared.wire.visit import Signed
 
 UPLOAD_TIMEOUT_S = 600.0
 PAGE = 200
-ME, SESSION, REMOVAL = ("name", "role", "key"), ("id", "phase"), ("waits_for", "until")
-"""Fields without which an answer is none about a party, a session, or what is left of a removed one."""
+REMOVAL = ("waits_for", "until")
+"""Fields without which an answer is none about what is left of a removed session."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 # How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
 PATIENCE_S = 120.0
@@ -91,13 +92,20 @@ class Api:
 
     async def whoami(self) -> Any:
         """Name, role and key fingerprint as the orchestrator knows them."""
-        return await self._ask("GET", "/v1/whoami", *ME)
+        me = await self._ask("GET", "/v1/whoami")
+        return party_of(me, text_of(me, "name"), self._key.fingerprint)
+
+    async def party(self, name: str) -> Any:
+        """An enrolled party, with the fingerprint of its newest key. Raises: NotFound."""
+        row = await self._ask("GET", path_of(name))
+        return party_of(row, name, text_of(row, "key"))
 
     async def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Any:
         """Enrol a party (owner only). `public_key`: raw Ed25519, 32 bytes."""
         body = {"name": name, "role": role, "public_key": public_key.hex()}
         key = f"enrol-{secrets.token_hex(16)}"
-        return await self._ask("POST", "/v1/parties", *ME, json=body, idempotency_key=key)
+        row = await self._ask("POST", "/v1/parties", json=body, idempotency_key=key)
+        return party_of(row, name, fingerprint(public_key))
 
     async def rotate_key(self, old: PartyKey, new: PartyKey) -> Any:
         """Be known by `new` from now on. `old` is this client's own key, which the orchestrator refuses afterwards."""
@@ -105,16 +113,19 @@ class Api:
 
         name = text_of(await self.whoami(), "name")
         said = sign_rotation(name, old, new, int(self._clock()))
-        return await self._ask("PUT", f"/v1/parties/{name}/key", *ME, json=said.model_dump(mode="json"))
+        row = await self._ask("PUT", f"{path_of(name)}/key", json=said.model_dump(mode="json"))
+        return party_of(row, name, new.fingerprint)
 
     async def revoke_key(self, name: str, key: str) -> Any:
         """Refuse a party's key (fingerprint) from now on (owner only)."""
-        return await self._ask("PUT", f"/v1/parties/{name}/revocation", *ME, json={"key": key})
+        return party_of(await self._ask("PUT", f"{path_of(name)}/revocation", json={"key": key}), name, key)
 
     async def replace_key(self, name: str, public_key: bytes, replaces: str) -> Any:
         """Confirm a party's new key (raw, 32 bytes) in the place of the one with fingerprint `replaces` (owner only)."""
         body = {"public_key": public_key.hex(), "replaces": replaces}
-        return await self._ask("PUT", f"/v1/parties/{name}/replacement", *ME, json=body)
+        return party_of(
+            await self._ask("PUT", f"{path_of(name)}/replacement", json=body), name, fingerprint(public_key)
+        )
 
     async def upload_program(self, archive: bytes) -> Any:
         """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
@@ -142,13 +153,13 @@ class Api:
         view = await self._ask(
             "POST", path, json=signed.model_dump(mode="json"), idempotency_key=key, timeout_s=UPLOAD_TIMEOUT_S
         )
-        return _about(view, text_of(view, "id"))
+        return session_of(view, text_of(view, "id"))
 
     async def session(
         self, session: str, *, wait: float | None = None, version: int | None = None, phase: str | None = None
     ) -> Any:
         """One session; with `wait`, answers when its version exceeds `version`, or it left `phase`, or the seconds ran out."""
-        return _about(await self._looked_at(session, wait=wait, version=version, phase=phase), session)
+        return session_of(await self._looked_at(session, wait=wait, version=version, phase=phase), session)
 
     async def _looked_at(self, session: str, *, wait: float | None = None, **query: Any) -> Any:
         params = {k: v for k, v in {"wait": wait, **query}.items() if v is not None}
@@ -199,7 +210,7 @@ class Api:
         """pause, resume or cancel a session."""
         key = f"{action}-{secrets.token_hex(16)}"
         view = await self._ask("POST", f"/v1/sessions/{in_full(session)}/{action}", idempotency_key=key)
-        return _about(view, session)
+        return session_of(view, session)
 
     async def delete(self, session: str) -> Any:
         """Remove a finished session of one's own, its model included, for good; None, or for whom the rest of it waits.
@@ -256,7 +267,7 @@ class Api:
             except Unavailable as error:
                 await lull.after(error)
             else:
-                return _about(answer, session)
+                return session_of(answer, session)
 
     async def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
         """Fetch the finished model into `target`: written whole or not at all. A stream that broke off is taken up where it did.
@@ -282,14 +293,3 @@ class Api:
     async def _put(self, path: str, content: bytes) -> Any:
         headers = {"content-type": "application/octet-stream"}
         return await self._ask("PUT", path, content=content, headers=headers, timeout_s=UPLOAD_TIMEOUT_S)
-
-
-def _about(answer: Any, session: str) -> Told:
-    """The view of this session. What else it says can be believed no more than that, but nothing is sent or written under another's id.
-
-    Raises: Unavailable `peer-unintelligible`: it is another's, or of none.
-    """
-    view = object_of(answer, *SESSION)
-    if view["id"] != session or not whole(session):
-        raise unintelligible("answered with another session than it was asked about", "orchestrator")
-    return view

@@ -48,6 +48,9 @@ class _SyncApi:
     def whoami(self) -> Any:
         return self._work.done(self._client.whoami())
 
+    def party(self, name: str) -> Any:
+        return self._work.done(self._client.party(name))
+
     def enrol(self, name: str, public_key: bytes, role: str = "holder") -> Any:
         return self._work.done(self._client.enrol(name, public_key, role))
 

@@ -18,7 +18,7 @@ from gput.would_act import refuse_if, replacement, rotation
 from shared.crypto.former_keys import keep_former
 from shared.crypto.private_file import replace_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
-from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, Unavailable
+from shared.errors import BadRequest, ConfigurationError, Conflict, NotAuthenticated, Unavailable
 from shared.service.data_dir import LOCK, held
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(help="the party's name")]
 INTERRUPTED = "an earlier rotation was interrupted; its key counts"
+Fingerprint = Annotated[
+    str | None,
+    typer.Option(help="the key that it has, as its operator or you wrote it down: refused if another is named"),
+]
 COLUMNS = ("key", "came", "came_by", "valid_from", "valid_until", "ended_by")
 
 
@@ -130,27 +134,42 @@ def _put_in_place(key: Path, draft: Path, old: PartyKey, new: PartyKey) -> None:
 
 
 def revoke_key(
-    name: Name, url: UrlOption, key: KeyOption, yes: YesOption = False, no_input: NoInputOption = False,
-    fmt: FormatOption = Format.TABLE,
+    name: Name, url: UrlOption, key: KeyOption, fingerprint: Fingerprint = None, yes: YesOption = False,
+    no_input: NoInputOption = False, fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Refuse a party's key from now on, because it is lost or in wrong hands (owner only). Running sessions lose that holder.
 
+    Which key that is, the orchestrator says, and it refuses for any but the party's newest. With --fingerprint it is the one that you name.
+
     Example:  gput party revoke-key north --yes
     """
-
-    was = connect(url, key, lambda client: client.get(f"parties/{quote(name, safe='')}"))
+    was = connect(url, key, lambda client: _having(client, name, fingerprint))
     # Asked while no event loop runs: in a thread of one, the question would outlive a Ctrl-C.
-    confirm(f"Refuse {name}'s key {was['key'][:16]}… from now on, for good?", yes, no_input)
-    show(connect(url, key, lambda client: client.revoke_key(was["name"], was["key"])), fmt)
+    confirm(f"Refuse {name}'s key {was['key']} from now on, for good?", yes, no_input)
+    say(f"refusing {name}'s key {was['key']} …")
+    show(connect(url, key, lambda client: client.revoke_key(name, was["key"])), fmt)
+
+
+async def _having(client: AsyncClient, name: str, wanted: str | None) -> Any:
+    """The party with its newest key. Raises: Conflict `key-mismatch`: that is not the one that is meant."""
+    row = await client.party(name)
+    if wanted not in (None, row["key"]):
+        raise Conflict(
+            f"{name} has another key than the one that you named; nothing was done", code="key-mismatch", expected=wanted, got=row["key"],
+            remedy="`gput party keys` shows them; ask its operator by a way that you trust.",
+        )  # fmt: skip
+    return row
 
 
 def replace_key(
     name: Name, public_key: Annotated[Path, typer.Argument(help="its new public key (PEM)")], url: UrlOption, key: KeyOption,
-    yes: YesOption = False, no_input: NoInputOption = False, dry_run: DryRunOption = False, fmt: FormatOption = Format.TABLE,
+    replaces: Fingerprint = None, yes: YesOption = False, no_input: NoInputOption = False, dry_run: DryRunOption = False,
+    fmt: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
     """Confirm the new key of a party that lost its old one (owner only, between sessions).
 
     You vouch for it: compare the fingerprint with the party's operator by a way that you trust. It sees nothing of sessions of before.
+    The key that it takes the place of is the one that the orchestrator names, or with --replaces the one that you name.
 
     Example:  gput party replace-key north north.pub
     """
@@ -159,7 +178,7 @@ def replace_key(
     except OSError as error:
         raise BadRequest(f"cannot read {public_key}: {error.strerror}", code="no-key") from None
 
-    was = connect(url, key, lambda client: client.get(f"parties/{quote(name, safe='')}"))
+    was = connect(url, key, lambda client: _having(client, name, replaces))
     change = f"{name}'s key {was['key']} by {fingerprint(public)}"
     if dry_run:
         refuse_if(connect(url, key, lambda client: _against(client, name, fingerprint(public))))
@@ -167,7 +186,8 @@ def replace_key(
         show(was, fmt)
         return
     confirm(f"Replace {change}?", yes, no_input)
-    show(connect(url, key, lambda client: client.replace_key(was["name"], public, was["key"])), fmt)
+    say(f"replacing {change} …")
+    show(connect(url, key, lambda client: client.replace_key(name, public, was["key"])), fmt)
 
 
 async def _against(client: AsyncClient, name: str, key: str) -> list[str]:

@@ -90,7 +90,7 @@ def test_ctrl_c_at_a_question_ends_the_command(
         signal.alarm(60)  # a command that hangs ends, and not well
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.stdin, sys.stderr = open(0, closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # the test runner has its own
-        monkeypatch.setattr("gput.api.Api.get", AsyncMock(return_value={"name": "north", "key": "00" * 32}))
+        monkeypatch.setattr("gput.api.Api.party", AsyncMock(return_value={"name": "north", "key": "00" * 32}))
         os._exit(main(["party", *words, "--url", NOBODY, "--key", "k.pem"]))
     heard = b""
     while b"[y/N]" not in heard:
