@@ -10,12 +10,14 @@ from urllib.parse import quote
 
 import typer
 
+from gput.about import PEER, party_of
+from gput.answers import unintelligible
 from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import DryRunOption, FormatOption
 from gput.output import Format, emit, say, show
 from gput.whole import replace_whole
 from gput.would_act import refuse_if, replacement, rotation
-from shared.crypto.former_keys import keep_former
+from shared.crypto.former_keys import SUFFIX, keep_former, keep_private, kept_private
 from shared.crypto.private_file import replace_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, ConfigurationError, Conflict, NotAuthenticated, Unavailable
@@ -47,6 +49,9 @@ def rotate_key(url: UrlOption, key: KeyOption, dry_run: DryRunOption = False, fm
     A holder's is identity.pem of its data folder: stop its service, run this, start it again. Interrupted, or without an answer: the same
     command again. Receipts of before verify as they did.
 
+    The old private key is kept in a folder beside the file (identity.former) until you remove it: if another answered in the orchestrator's
+    place, which knows the old one only, the same command goes on from that.
+
     Example:  gput party rotate-key --key holder-north/identity.pem
     """
     draft = key.with_suffix(".next.pem")
@@ -54,17 +59,15 @@ def rotate_key(url: UrlOption, key: KeyOption, dry_run: DryRunOption = False, fm
         show(_tried(url, key, draft), fmt)
         return
     with _at_rest(key.parent):
-        old = PartyKey.load(key)
-        if not draft.exists():
-            PartyKey.generate().save(draft)  # on the disk before anybody hears of it
-        new = PartyKey.load(draft)
-        row = _known(url, draft)
+        PartyKey.load(key)  # else nothing is made
+        row = _known(url, draft) if draft.exists() else None
         if row is None:
-            row = _tell(url, key, draft, old, new)
+            _bring_back(url, key)
+            row = _tell(url, key, draft)
         else:
             say(INTERRUPTED)
-        _put_in_place(key, draft, old, new)
-    say(f"{key} holds the new key; the old one is refused")
+        _put_in_place(key, draft)
+    say(f"{key} holds the new key; the old one is refused, and kept in {key.with_suffix(SUFFIX)} until you remove it")
     show(row, fmt)
 
 
@@ -100,37 +103,66 @@ async def _sessions_of(client: AsyncClient) -> tuple[Any, list[Any]]:
     return await client.whoami(), await client.items("sessions")
 
 
-def _tell(url: str, key: Path, draft: Path, old: PartyKey, new: PartyKey) -> Any:
-    """The party as it is after its rotation, also where the answer to that was lost on its way."""
+def _tell(url: str, key: Path, draft: Path) -> Any:
+    """The party as it is after its rotation. What counts is that its new key is answered to, whatever came of the change itself."""
+    if not draft.exists():
+        PartyKey.generate().save(draft)  # on the disk before anybody hears of it
+    old, new = PartyKey.load(key), PartyKey.load(draft)
+    lost: NotAuthenticated | Unavailable | None = None
     try:
-        return connect(url, key, lambda client: client.rotate_key(old, new))
-    except (NotAuthenticated, Unavailable):
-        if (row := _known(url, draft)) is None:
-            raise
-        return row
+        connect(url, key, lambda client: client.rotate_key(old, new))
+    except (NotAuthenticated, Unavailable) as error:
+        lost = error
+    if (row := _known(url, draft)) is None:
+        raise lost or unintelligible(f"says that it took your new key, and does not know it; {key} is as it was", PEER)
+    return row
 
 
-def _known(url: str, draft: Path) -> Any:
-    """Who the orchestrator takes the new key for; None: it does not know it."""
+def _bring_back(url: str, key: Path) -> None:
+    """Have the file hold a key of before again, if the orchestrator answers to that one only: it was another that said otherwise. The key
+    that the file held is kept, for this may be another's word, too."""
+    former = kept_private(key)
+    if not former or _known(url, key) is not None:
+        return
+    for kept in former:
+        if _known(url, kept) is not None:
+            keep_private(key, PartyKey.load(key).public)
+            _replace(key, kept)
+            say(
+                f"an earlier rotation never reached the orchestrator: {key} holds the key of before it, and it begins anew"
+            )
+            return
+
+
+def _known(url: str, key: Path) -> Any:
+    """Who the orchestrator takes this key for; None: it does not know it."""
 
     async def ask(client: AsyncClient) -> Any:
         me = await client.whoami()
-        return await client.get(f"parties/{me['name']}")
+        return party_of(await client.party(me["name"]), me["name"], me["key"])
 
     try:
-        return connect(url, draft, ask)
+        return connect(url, key, ask)
     except NotAuthenticated as error:
         if error.code != "signature-key-unknown":
             raise
         return None
 
 
-def _put_in_place(key: Path, draft: Path, old: PartyKey, new: PartyKey) -> None:
-    keep_former(key, old.public)  # by it a holder's service knows what it signed before
-    replace_private(key, draft.read_bytes())
-    replace_whole(key.with_suffix(".pub"), new.public_pem)  # a holder's service writes its NAME.pub anew when it starts
+def _put_in_place(key: Path, draft: Path) -> None:
+    old = PartyKey.load(key).public
+    if old != PartyKey.load(draft).public:  # else a command died in here
+        keep_former(key, old)  # by it a holder's service knows what it signed before
+        keep_private(key, old)  # that it is refused was an answer's word
+    _replace(key, draft)
     draft.unlink()
     draft.with_suffix(".pub").unlink(missing_ok=True)
+
+
+def _replace(key: Path, by: Path) -> None:
+    replace_private(key, by.read_bytes())
+    public = PartyKey.load(key).public_pem
+    replace_whole(key.with_suffix(".pub"), public)  # a holder's service writes its NAME.pub anew when it starts
 
 
 def revoke_key(
