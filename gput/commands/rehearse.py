@@ -137,9 +137,10 @@ def _end(
 ) -> None:  # fmt: skip
     """Print everything. `played`: None where it was not run at all. Raises: JobFailed `rehearsal-failed`: something does not fit."""
     from gput import rehearsing as r
+    from gput.foreseeing import foreseen
 
     program = archive.manifest
-    remarks, rows, memory = [*before, *r.foreseen(manifest, program, records)], [], r.memory(manifest, program)
+    remarks, rows, memory = [*before, *foreseen(manifest, program, records)], [], r.memory(manifest, program)
     measured = r.measured(memory["total"], played.gpu if played is not None else {})
     remarks += r.too_little_memory(memory["total"], measured)
     if played is not None:

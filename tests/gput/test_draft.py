@@ -11,6 +11,7 @@ import pytest
 from data_holder.policy import load_policy
 from data_holder.policy_rules import evaluate
 from gput.draft import LEAST_FLOOR, draft
+from gput.foreseeing import foreseen
 from gput.local.demos.catalogue import DEMOS
 from gput.local.job import policy_text
 from shared.claims.archive import Archive, open_archive
@@ -42,6 +43,13 @@ def test_a_plain_draft_is_within_the_limits(whose: str, batch: int, tmp_path: Pa
     limits = {one.rule: one.ok for one in found if one.rule.startswith("limits.")}
     assert limits.keys() >= {"limits.max_rounds", "limits.min_privacy_floor"}
     assert all(limits.values()), found
+
+
+@pytest.mark.parametrize(("batch", "said"), [(8, ["step-losses-not-released"]), (16, [])])
+def test_a_draft_whose_steps_are_below_the_floor_says_so(batch: int, said: list[str]) -> None:
+    archive = program(batch)
+    made = draft(archive, {"north": "00" * 32}, emulated=True)
+    assert [one.code for one in foreseen(made, archive.manifest, None) if "losses" in one.code] == said
 
 
 def test_losses_over_fewer_records_than_a_batch_are_never_asked_for() -> None:

@@ -10,11 +10,11 @@ import pytest
 from data_holder.policy import load_policy
 from data_holder.policy_rules import allowed, evaluate
 from gput.draft import draft
+from gput.foreseeing import foreseen
 from gput.local.rehearsal import policy_for
 from gput.rehearsing import (
     MOST_BYTES,
     Remark,
-    foreseen,
     happened,
     held_out_records,
     holder_row,
@@ -52,7 +52,9 @@ def archive() -> Archive:
 
 def asked(archive: Archive, **changes: Any) -> Manifest:
     made = draft(archive, {"north": "00" * 32, "city": "11" * 32}, emulated=False)
-    whole = made.model_copy(update={"steps_per_visit": 4, **changes}).model_dump(mode="json")
+    whole = made.model_copy(
+        update={"steps_per_visit": 4, "privacy_floor": made.training.batch_size, **changes}
+    ).model_dump(mode="json")
     return Manifest.model_validate(whole)
 
 
@@ -178,7 +180,7 @@ def test_what_needs_no_visit_to_be_known(
     assert all(remark.reason and remark.remedy for remark in remarks)
 
 
-@pytest.mark.parametrize(("missing", "said"), [(1, ["losses-not-released"] * 2), (0, [])])
+@pytest.mark.parametrize(("missing", "said"), [(1, ["losses-not-released"] * 2), (0, ["step-losses-not-released"] * 2)])
 def test_a_dataset_below_the_floor_has_no_more_records_for_coming_several_times(
     missing: int, said: list[str], archive: Archive
 ) -> None:
@@ -187,7 +189,9 @@ def test_a_dataset_below_the_floor_has_no_more_records_for_coming_several_times(
     assert [one.code for one in found if one.code != "range-not-declared"] == said
 
 
-@pytest.mark.parametrize(("order", "said"), [("shuffled", ["losses-not-released"] * 2), ("sequential", [])])
+@pytest.mark.parametrize(("order", "said"), [
+    ("shuffled", ["losses-not-released"] * 2), ("sequential", ["step-losses-not-released"] * 2),
+])  # fmt: skip
 def test_a_shuffled_visit_over_two_passes_may_have_a_record_twice(
     order: str, said: list[str], archive: Archive
 ) -> None:
@@ -195,6 +199,20 @@ def test_a_shuffled_visit_over_two_passes_may_have_a_record_twice(
     visit = 4 * archive.manifest.defaults.batch_size
     found = foreseen(asked(archive, privacy_floor=visit, record_order=order), archive.manifest, visit + visit // 2)
     assert [one.code for one in found if one.code != "range-not-declared"] == said
+
+
+@pytest.mark.parametrize(("changes", "records", "said"), [
+    ({"privacy_floor": 16}, None, "step-losses-not-released"), ({"privacy_floor": 8}, None, None),
+    ({"privacy_floor": 8}, 7, "losses-not-released"), ({"privacy_floor": 16, "privacy": PRIVATE}, None, None),
+    ({"privacy_floor": 16, "collect": "tour"}, 10**5, "step-losses-not-released"),
+    ({"privacy_floor": 16, "accumulate": "tour"}, 10**5, "step-losses-not-released"),
+], ids=str)  # fmt: skip
+def test_a_floor_above_a_batch_keeps_the_losses_of_steps(
+    changes: dict[str, Any], records: int | None, said: str | None, archive: Archive
+) -> None:
+    """As the GPU keeps them: a step has a batch of records, in a mixture and in a round whose gradients add up, too."""
+    found = foreseen(asked(archive, **changes), archive.manifest, records)
+    assert [one.code for one in found if "losses" in one.code] == ([said] * 2 if said else [])
 
 
 def test_a_range_that_is_not_declared_is_said(archive: Archive) -> None:
