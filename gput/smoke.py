@@ -15,10 +15,11 @@ from typing import Any
 
 from gput.api import Api
 from gput.draft import draft
+from gput.enrolled import chosen_holders
 from gput.receipts import Verified, save, verify
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
-from shared.errors import BadRequest, GputError, JobFailed, TimedOut
+from shared.errors import GputError, JobFailed, TimedOut
 
 Say = Callable[[str], None]
 
@@ -81,12 +82,8 @@ def outcome(view: Mapping[str, Any], held: Verified) -> dict[str, Any]:
 
 
 async def _manifest(client: Api, wanted: Wanted) -> Manifest:
-    enrolled = {party["name"]: party["key"] for party in await client.items("parties") if party["role"] == "holder"}
-    chosen = wanted.holders or sorted(enrolled)
-    if unknown := sorted(set(chosen) - enrolled.keys()) or ([] if chosen else ["nobody"]):
-        raise BadRequest(f"not enrolled as holders: {', '.join(unknown)}", code="party-not-enrolled",
-                         remedy="Enrol a holder's public key: `gput party enrol NAME KEY.pub`.")  # fmt: skip
-    made = draft(open_archive(wanted.archive), {name: enrolled[name] for name in chosen}, emulated=wanted.emulated)
+    holders = chosen_holders(wanted.holders, await client.items("parties"))
+    made = draft(open_archive(wanted.archive), holders, emulated=wanted.emulated)
     return made.model_copy(update={"name": "gput smoke", "rounds": 1, "steps_per_visit": 1})
 
 

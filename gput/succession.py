@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from gput.enrolled import not_enrolled
 from shared.canonical import json_bytes
 from shared.claims.faults import ManifestRefused, judged
 from shared.claims.manifest import Manifest, Predecessor
@@ -15,11 +16,12 @@ from shared.errors import BadRequest, VerificationFailed
 def successor_of(
     old: Manifest, says: Predecessor, keys: Mapping[str, str], *, replace: Mapping[str, str] | None = None,
     add: Sequence[str] = (), remove: Sequence[str] = (), rounds: int | None = None, moved: Collection[str] = (),
+    revoked: Collection[str] = (),
 ) -> Manifest:  # fmt: skip
     """What goes on with the model of `old` as `says` reads it off.
 
     Args:
-        keys: fingerprints of enrolled holders, by name.
+        keys: fingerprints of enrolled holders' keys that count, by name; `revoked`: holders whose key does not.
         replace: by holder of `old`, who takes its place in the roster, with its steps and the evidence asked of it.
         rounds: how many there shall be; without, those that `old` had left, the one that was interrupted included. Then a decaying
             learning rate also ends where it would have ended.
@@ -30,7 +32,7 @@ def successor_of(
     """
     if never := barred(old):
         raise ManifestRefused(never)
-    roster = _roster(old, keys, replace or {}, add, remove)
+    roster = _roster(old, keys, replace or {}, add, remove, revoked)
     left = old.rounds - rounds_behind(old, says) if rounds is None else rounds
     if left < 1:
         raise BadRequest(
@@ -77,7 +79,12 @@ def rounds_behind(old: Manifest, says: Predecessor) -> int:
 
 
 def _roster(
-    old: Manifest, keys: Mapping[str, str], replace: Mapping[str, str], add: Sequence[str], remove: Sequence[str]
+    old: Manifest,
+    keys: Mapping[str, str],
+    replace: Mapping[str, str],
+    add: Sequence[str],
+    remove: Sequence[str],
+    revoked: Collection[str],
 ) -> list[dict[str, Any]]:
     there = [entry.holder for entry in old.roster]
     if strangers := sorted({*replace, *remove} - {*there}):
@@ -92,10 +99,7 @@ def _roster(
     found += [old.roster[0].model_dump(mode="json") | {"holder": name, "steps_per_visit": None} for name in add]
     names = [entry["holder"] for entry in found]
     if unknown := sorted({*names} - keys.keys()):
-        raise BadRequest(
-            f"not enrolled as holders: {', '.join(unknown)}", code="party-not-enrolled",
-            remedy="Enrol a holder's public key: `gput party enrol NAME KEY.pub`. One that is gone: --replace or --remove.",
-        )  # fmt: skip
+        raise not_enrolled(unknown, revoked, "One that is gone: --replace or --remove.")
     if len(set(names)) != len(names):
         raise BadRequest("a holder would be twice in the roster", code="party-exists", remedy="Name another one.")
     return [entry | {"key": keys[entry["holder"]]} for entry in found]

@@ -27,6 +27,7 @@ from gput.commands.session_files import export, export_metrics, receipts
 from gput.commands.succeed import succeed
 from gput.draft import draft as manifest_for
 from gput.dry_run import would
+from gput.enrolled import chosen_holders
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
 from gput.output import Format, cell, emit, say, show
@@ -103,17 +104,14 @@ def draft(
 
     Example:  gput session draft mymodel.gput > manifest.json
     """
+    from gput.foreseeing import steps_untold
+
     archive = open_archive(content_of(program, "no-program"))
-    enrolled = connect(url, key, lambda client: client.items("parties"))
-    keys = {party["name"]: party["key"] for party in enrolled if party["role"] == "holder"}
-    chosen = holder or sorted(keys)
-    unknown = sorted(set(chosen) - keys.keys())
-    if unknown or not chosen:
-        what = f"not enrolled as holders: {', '.join(unknown)}" if unknown else "no holder is enrolled"
-        remedy = "Enrol a holder's public key: `gput party enrol NAME KEY.pub`."
-        raise BadRequest(what, code="party-not-enrolled", remedy=remedy)
-    made = manifest_for(archive, {name: keys[name] for name in chosen}, emulated=emulated)
+    holders = chosen_holders(holder or (), connect(url, key, lambda client: client.items("parties")))
+    made = manifest_for(archive, holders, emulated=emulated)
     print(json.dumps(made.model_dump(mode="json"), indent=2))
+    if (untold := steps_untold(made)) is not None:
+        say(f"note: {untold[0]}. {untold[1]}")
 
 
 async def _end(client: AsyncClient, session: str, seconds: float | None) -> Any:

@@ -211,8 +211,9 @@ def _check_roster(manifest: Manifest, known: Known) -> Iterator[Finding]:
     for number, entry in enumerate(manifest.roster):
         fingerprint = known.parties.get(entry.holder)
         if fingerprint is None:
-            yield Finding(f"roster.{number}.holder", f"{entry.holder} is not an enrolled holder",
-                          f"Enrol its public key first: `gput party enrol {entry.holder} KEY.pub`.", "party-not-enrolled")  # fmt: skip
+            yield Finding(f"roster.{number}.holder", f"{entry.holder} is not an enrolled holder whose key counts",
+                          f"Enrol its public key first: `gput party enrol {entry.holder} KEY.pub`; where its key was revoked: "
+                          f"`gput party replace-key {entry.holder} KEY.pub`.", "party-not-enrolled")  # fmt: skip
         elif fingerprint != entry.key:
             yield Finding(f"roster.{number}.key", f"{entry.holder} is enrolled with another key ({fingerprint[:16]}…)",
                           "Put the enrolled key's fingerprint into the roster.", "key-mismatch")  # fmt: skip
