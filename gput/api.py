@@ -227,9 +227,9 @@ class Api:
 
     async def wait(self, session: str) -> Any:
         """The session once it has ended, or is paused; sits out a restart of the orchestrator."""
-        view = await self._patiently(session)
+        view = await self.patiently(session)
         while (phase := text_of(view, "phase")) not in (*ENDED, "PAUSED"):
-            view = await self._patiently(session, wait=25, phase=phase)
+            view = await self.patiently(session, wait=25, phase=phase)
         return view
 
     async def events(self, session: str, after: int = 0) -> AsyncIterator[Event]:
@@ -257,12 +257,13 @@ class Api:
                     raise  # nothing broke off: it would say so again
                 broke = error
             # That the session has ended says nothing of a stream that broke off before it told so.
-            ended = text_of(await self._patiently(session), "phase") in ENDED
+            ended = text_of(await self.patiently(session), "phase") in ENDED
             if ended and broke is None and last == had:
                 return  # whoever asked knows the final one already
             await lull.after(broke)
 
-    async def _patiently(self, session: str, **query: Any) -> Any:
+    async def patiently(self, session: str, **query: Any) -> Any:
+        """As `session`, which this asks again and again while the orchestrator is away. Raises: Unavailable: it was for `PATIENCE_S`."""
         lull = Lull(PATIENCE_S)
         while True:
             try:

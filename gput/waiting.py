@@ -107,6 +107,9 @@ class _SyncApi:
     def events(self, session: str, after: int = 0) -> Iterator[PlainEvent]:
         return self._work.each(self._client.events(session, after))
 
+    def patiently(self, session: str, **query: Any) -> Any:
+        return self._work.done(self._client.patiently(session, **query))
+
     def model(self, session: str, target: Path, check: Callable[[Path], object] | None = None) -> Path:
         return self._work.done(self._client.model(session, target, check))
 

@@ -98,11 +98,11 @@ def policy_for(manifest: Manifest) -> str:
 
 async def ended(client: AsyncClient, session: str) -> tuple[dict[str, Any], dict[str, str]]:
     """The session once it has ended, is paused, or a holder refused it, which nobody here will ever take back; and why, by holder."""
-    view = await client.session(session)
+    view = await client.patiently(session)
     while view["phase"] not in (*ENDED, "PAUSED") and not any(one["decision"] == "refuse" for one in view["holders"]):
         # A running session's facts are many, and the rehearsal measures how long its visits take.
         news = {"version": view["version"]} if view["phase"] == "AWAITING_APPROVAL" else {"phase": view["phase"]}
-        view = await client.session(session, wait=25, **news)
+        view = await client.patiently(session, wait=25, **news)
     decisions = await client.items(f"sessions/{session}/approvals")
     return view, {str(one["holder"]): str(one["reason"]) for one in decisions if one["decision"] == "refuse"}
 
