@@ -23,7 +23,7 @@ from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
 from shared.claims.archive import open_archive
-from shared.claims.manifest import Manifest, Predecessor
+from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey, fingerprint
 from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
@@ -188,19 +188,9 @@ class Api:
         Conflict: `predecessor-not-ended`, `predecessor-without-model`, or that its manifest lets none go on with it. VerificationFailed: as
         `own_manifest`, since no other key may submit a successor; `predecessor-mismatch`: it is not the one that the session ended under.
         """
-        from gput.enrolled import enrolled_holders, revoked_holders
-        from gput.rotated import rotated
-        from gput.succession import check_predecessor, successor_of
+        from gput.successors import successor
 
-        says = read_as(Predecessor, await self.get(f"sessions/{in_full(session)}/continuation"))
-        parties = await self.items("parties")
-        enrolled, revoked = enrolled_holders(parties), revoked_holders(parties)
-        old = await self.own_manifest(session)
-        check_predecessor(old, says, session)
-        moved = await rotated(self.items, old, says, enrolled)
-        return successor_of(
-            old, says, enrolled, replace=replace, add=add, remove=remove, rounds=rounds, moved=moved, revoked=revoked
-        )
+        return await successor(self, session, replace=replace, add=add, remove=remove, rounds=rounds)
 
     async def find(self, session: str) -> str:
         """The whole id of a session, from a beginning that is no other's. Raises: NotFound, BadRequest `ambiguous-id`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -146,17 +145,15 @@ def _sessions(
         )
     from gput.commands.connection import connect
 
-    async def ask(client: AsyncClient) -> tuple[list[Any], list[Any], list[Any]]:
+    async def ask(client: AsyncClient) -> tuple[list[Any], list[Any], list[Manifest]]:
         named = [await client.find(session) for session in sessions]
         views = [await client.session(session) for session in named]
         visits = [visit for session in named for visit in await client.items(f"sessions/{session}/visits")]
-        signed = [await client.get(f"sessions/{session}/manifest") for session in named]
-        return views, [visit for visit in visits if visit["outcome"] == "closed"], signed
+        manifests = [await client.manifest(session) for session in named]
+        return views, [visit for visit in visits if visit["outcome"] == "closed"], manifests
 
-    from shared.claims.faults import judged
-
-    views, visits, signed = connect(url, key, ask)
-    kinds = {Tours.of(judged(b64decode(one["document"]), "the session's manifest: ")) for one in signed}
+    views, visits, manifests = connect(url, key, ask)
+    kinds = {Tours.of(manifest) for manifest in manifests}
     if len(kinds) > 1:
         raise BadRequest(
             "visits of tours and others cost differently", code="other-tours", remedy="Name sessions of one kind."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from gput.planning import Costs
 from gput.tours import Tours
 from orchestrator.api.examples import SESSION, VISIT
 from shared.claims.archive import Archive, open_archive
-from shared.claims.manifest import Validation
+from shared.claims.manifest import Manifest, Validation
 from tests.built import built
 from tests.gpu.gpu_world import CLASSES, FEATURES
 from tests.gput.bench_samples import result
@@ -148,14 +147,12 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]
     async def items(path: str) -> list[dict[str, Any]]:
         return told[path.split("/")[1]]
 
-    async def get(path: str) -> dict[str, Any]:
-        _, name, what = path.split("/")
-        assert what == "manifest"
+    async def manifest(name: str) -> Manifest:
         fields: dict[str, Any] = {kind.value: "tour" for kind in Tours if kind.value in name}
-        return {"document": b64encode(agreed(**fields).canonical()).decode()}
+        return agreed(**fields)
 
     async def run(work: Any) -> Any:
-        return await work(SimpleNamespace(find=find, session=session, items=items, get=get))
+        return await work(SimpleNamespace(find=find, session=session, items=items, manifest=manifest))
 
     import asyncio
 
