@@ -35,7 +35,10 @@ class Told(dict[str, Any]):
 
 def object_of(answer: Any, *names: str, peer: str = "orchestrator") -> Told:
     """The answer, which must be an object and have these fields; objects in it are `Told`, too. Raises: as `read_as`."""
-    found = _told(answer, peer)
+    try:
+        found = _told(answer, peer)
+    except RecursionError:
+        raise unintelligible("answered with objects within objects without end", peer) from None
     if not isinstance(found, Told):
         raise unintelligible("answered with something else than an object", peer)
     for name in names:

@@ -89,12 +89,15 @@ class ShownSession(Session):
 
 
 class DatasetRow(View):
-    """A dataset of a holder's service. `units`, `classes`: FIELD=WORD,WORD,… as declared."""
+    """A dataset of a holder's service. `units`, `classes`: FIELD=WORD,WORD,… as declared; `source`: who named it, or
+    `withdrawn`; `fault`: what is wrong with what is kept of it."""
 
     name: str
     path: str
     units: list[str]
     classes: list[str]
+    source: str | None = None
+    fault: str | None = None
 
 
 class Hop(View):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
+from gput.answers import read_as
 from gput.commands.manners import FormatOption
-from gput.commands.operator import HolderUrl, Token, ask, every
+from gput.commands.operator import SERVICE, HolderUrl, Token, ask, every
+from gput.models import View
 from gput.output import Format, emit, show
 from gput.words import field_lists
 
@@ -21,12 +23,26 @@ Class = Annotated[
 ]
 
 
+class _Options(View):
+    """What is declared of a dataset's fields, among its options."""
+
+    units: dict[str, list[str]] | None = None
+    classes: dict[str, list[str]] | None = None
+
+
+class _Dataset(View):
+    """What is read of a dataset in the service's answer."""
+
+    name: str
+    options: _Options
+
+
 def datasets(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TABLE) -> None:
-    """Datasets that your holder service knows, with what is declared of their fields.
+    """Datasets that your holder service knows, with what is declared of their fields, where each comes from and what is wrong with it.
 
     Example:  gput party datasets
     """
-    emit(_each(every("datasets", holder_url, token)), ("name", "path", "units", "classes"), fmt)
+    emit(_each(every("datasets", holder_url, token)), ("name", "path", "units", "classes", "source", "fault"), fmt)
 
 
 def declare(
@@ -44,9 +60,10 @@ def declare(
 
 
 def _each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A dataset's declarations beside its other options, as one reads them."""
-    return [{**row, **{name: _said(row["options"].get(name)) for name in ("units", "classes")}} for row in rows]
+    """A dataset's declarations beside its other options, as one reads them. Raises: Unavailable `peer-unintelligible`."""
+    known = [(row, read_as(_Dataset, row, SERVICE).options) for row in rows]
+    return [{**row, "units": _said(options.units), "classes": _said(options.classes)} for row, options in known]
 
 
-def _said(declared: dict[str, list[str]] | None) -> list[str]:
+def _said(declared: Mapping[str, Sequence[str]] | None) -> list[str]:
     return [f"{field}={','.join(words)}" for field, words in (declared or {}).items()]
