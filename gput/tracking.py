@@ -46,17 +46,19 @@ def curves(
 ) -> list[Point]:
     """Losses by holder and step, held-out loss, seconds of each visit by step, and privacy spent; ordered by curve, then step.
 
-    What was made again after a restore has one value, the last: of losses one a step, of seconds one a visit, of which those of a collected
-    tour are at one step.
+    What a restore took back has no losses. What was made again after it has one value, the last: of losses one a step, of seconds one a
+    visit, of which those of a collected tour are at one step.
 
     Args:
         view, visits, losses, events: answers of `/v1/sessions/{session}` and below, in their order.
     """
     ended = {visit["id"]: visit["closed_at"] or visit["planned_at"] for visit in visits}
-    now = view["updated_at"]
+    now, events = view["updated_at"], list(events)
+    gone = _taken_back(visits, events)
     points = [
         Point(f"loss/{each['holder'] or 'tour'}", each["step"], each["loss"], ended.get(each["visit"], now))
         for each in losses
+        if each["visit"] not in gone
     ]
     points += _held_out(visits, events, ended)
     points = [*{(point.curve, point.step): point for point in points}.values(), *_seconds(visits, ended)]
@@ -66,6 +68,13 @@ def curves(
                 Point(f"privacy/epsilon spent/{holder['holder']}", view["step"], holder["privacy"]["spent"], now)
             )
     return sorted(points)
+
+
+def _taken_back(visits: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Closed visits that a restore took back: where they were passed over then, another holder's made their steps."""
+    closed = [visit for visit in visits if visit["outcome"] == "closed"]
+    stood = _standing(closed, events)[0].values()
+    return {visit["id"] for visit in closed} - {visit["id"] for visit in stood}
 
 
 def _seconds(visits: Iterable[Mapping[str, Any]], ended: Mapping[str, float]) -> Iterator[Point]:

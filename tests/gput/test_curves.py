@@ -147,6 +147,21 @@ def test_what_a_restore_took_back_for_good_is_behind_no_measured_loss() -> None:
     assert held_out(PASSED_OVER, BACK, early | {"position": 3, "at": 700.0}) == [(3, 2.0), (6, 7.0)]
 
 
+BACK_LOSSES = [
+    {"visit": "v_1", "holder": "a", "step": 1, "loss": 3.0},
+    *({"visit": "v_2", "holder": "b", "step": step, "loss": 9.0} for step in (4, 5, 6)),
+    *({"visit": "v_3", "holder": "c", "step": step, "loss": 0.5} for step in (4, 5, 6)),
+]
+
+
+def test_losses_of_a_visit_that_a_restore_took_back_for_good_are_gone_with_its_steps() -> None:
+    for facts, said in (((), ["a", *"bbb", *"ccc"]), ((BACK,), ["a", *"ccc"])):
+        points = curves(VIEW, PASSED_OVER, BACK_LOSSES, facts)
+        assert [
+            one.curve.removeprefix("loss/") for one in points if one.curve in ("loss/a", "loss/b", "loss/c")
+        ] == said
+
+
 def test_a_tour_that_a_restore_took_back_is_measured_when_it_ends_again() -> None:
     visits = [one | {"validation_after": None, "first_step": 3 * n} for n, one in enumerate(PASSED_OVER)]
     judged = {"fact": "tour_judged", "round": 1, "stepped": True, "validation_after": 4.0, "at": 400.0}

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gput.test_curves import BACK, LATE, PASSED_OVER, TWICE, held_out
+from tests.gput.test_curves import BACK, BACK_LOSSES, LATE, PASSED_OVER, TWICE, held_out
 from tests.ui.conftest import NewTab
 from tests.ui.stage import OWNER_READER, READER, UiStage
 
@@ -101,6 +101,19 @@ def test_held_out_losses_stand_where_the_command_line_puts_them(run: Any) -> Non
     ]  # fmt: skip
     for visits, facts, said in cases:
         assert [tuple(point) for point in run("losses", "heldOut", visits, facts)] == held_out(visits, *facts) == said
+
+
+def test_losses_that_a_restore_took_back_are_in_no_curve_and_no_bias(run: Any, page: Any) -> None:
+    count = """async ([visits, losses, facts]) =>
+      [...(await import("/ui/losses.js")).curves(visits, losses, facts)].map(([name, points]) => [name, points.length])"""
+    assert page.evaluate(count, [PASSED_OVER, BACK_LOSSES, []]) == [["a", 1], ["b", 3], ["c", 3]]
+    assert page.evaluate(count, [PASSED_OVER, BACK_LOSSES, [BACK]]) == [["a", 1], ["c", 3]]
+    gone = [visit("b", 0, 9, 8) | {"index": 2, "closed_at": 250.0}]
+    stood = [
+        visit(name, at, 3, 2) | {"index": 1, "closed_at": 9.0} for at, name in ((1, "a"), (3, "b"), (5, "a"), (7, "b"))
+    ]
+    assert len(run("losses", "recency", [*gone, *stood[:3]])["rows"]) == 2
+    assert len(run("losses", "recency", [*gone, *stood[:3]], [BACK])["rows"]) == 1
 
 
 def test_a_loss_that_is_released_as_nothing_is_no_base_of_a_share(run: Any) -> None:

@@ -3,18 +3,19 @@
 export const BIAS_SHARE = 0.1;
 const MIN_PAIRS = 2;
 
-/** Curves by holder: [step, loss] in order of step; a repeated visit's losses stand in place of the earlier attempt's. */
-export function curves(visits, losses) {
+/** Curves by holder: [step, loss] in order of step; a repeated visit's losses stand in place of the earlier attempt's, and of one that a restore took back there are none. */
+export function curves(visits, losses, facts = []) {
+  const left = new Set(kept(visits, facts)), gone = new Set(visits.filter((one) => !left.has(one)).map((one) => one.id));
   const byStep = new Map();
   const put = (holder, step, loss) => {
     const name = holder || "all holders";
     if (!byStep.has(name)) byStep.set(name, new Map());
     byStep.get(name).set(step, loss);
   };
-  for (const visit of visits) {
+  for (const visit of left) {
     (visit.losses ?? []).forEach((loss, at) => put(visit.holder, (visit.first_step ?? 0) + at, loss));
   }
-  for (const one of losses) put(one.holder, one.step, one.loss);
+  for (const one of losses) if (!gone.has(one.visit)) put(one.holder, one.step, one.loss);
   return new Map([...byStep].map(([name, found]) => [name, [...found].sort((a, b) => a[0] - b[0])]));
 }
 
@@ -36,8 +37,8 @@ function closedOnce(visits) {
  * For each holder's last two closed visits: loss on arrival now against loss on leaving then. `share` is the median over the holders of
  * (arrival − leaving) ÷ leaving; a loss on leaving that was released as 0 has no share. Returns {state: "unknown" | "none" | "biased", share, rows: [{holder, left, back, share}]}.
  */
-export function recency(visits) {
-  const closed = closedOnce(visits).filter((one) => (one.losses ?? []).length > 0);
+export function recency(visits, facts = []) {
+  const closed = closedOnce(kept(visits, facts)).filter((one) => (one.losses ?? []).length > 0);
   const byHolder = new Map();
   for (const visit of closed) byHolder.set(visit.holder, [...(byHolder.get(visit.holder) ?? []).slice(-1), visit]);
   const rows = [];
@@ -77,6 +78,12 @@ function standing(closed, facts) {
   const behind = (one) => (one.fact !== "tour_judged" ? one.position ?? 0
     : stood(one.at).reduce((most, visit) => (judged(visit, one) ? Math.max(most, visit.index) : most), 0));
   return [stood(Infinity), facts.filter((one) => stands(behind(one), one.at))];
+}
+
+/** Visits without the closed ones that a restore took back: where they were passed over then, another holder's made their steps. */
+function kept(visits, facts) {
+  const closed = visits.filter((one) => one.outcome === "closed"), stood = new Set(standing(closed, facts)[0]);
+  return visits.filter((one) => one.outcome !== "closed" || stood.has(one));
 }
 
 /** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of restores, of accumulated tours and of the end; one whose visits are not there yet has no step. */
