@@ -64,7 +64,8 @@ def _too_few(manifest: Manifest, holder: str, records: int | None) -> Iterator[R
             "Lengthen the visits, or ask for more records, if you want to see losses.", "losses-not-released",
         )  # fmt: skip
     elif (untold := steps_untold(manifest)) is not None:
-        yield Remark(holder, "note", *untold, "step-losses-not-released")
+        reason, remedy = untold
+        yield Remark(holder, "note", reason, remedy, "step-losses-not-released")
     if records is not None and records < batch:
         yield Remark(
             holder, "note", f"a batch of {batch} is larger than its {records} records: one step has a record several times",
