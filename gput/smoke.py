@@ -6,6 +6,7 @@ A running installation keeps what every session leaves there: an ended session, 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gput.about import PEER
+from gput.answers import text_of, unintelligible
 from gput.api import Api
 from gput.draft import draft
 from gput.enrolled import chosen_holders
 from gput.receipts import Verified, save, verify
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
+from shared.claims.session_ids import session_id
 from shared.errors import GputError, JobFailed, TimedOut
 
 Say = Callable[[str], None]
@@ -43,7 +47,8 @@ async def smoke(client: Api, wanted: Wanted, say: Say) -> dict[str, Any]:
     """
     manifest = await _manifest(client, wanted)
     await client.upload_program(wanted.archive)
-    session = str((await client.submit(manifest))["id"])
+    act = f"smoke-{secrets.token_hex(16)}"
+    session = _own(await client.submit(manifest, idempotency_key=act), act)
     names = [entry.holder for entry in manifest.roster]
     try:
         say(f"submitted {session} to {', '.join(names)}; waiting for approvals and {len(names)} visits")
@@ -56,6 +61,16 @@ async def smoke(client: Api, wanted: Wanted, say: Say) -> dict[str, Any]:
     completed(view)
     with tempfile.TemporaryDirectory(prefix="gput-smoke-") as folder:
         return outcome(view, await verified(client, session, Path(folder) / "receipts", wanted.trust))
+
+
+def _own(view: Mapping[str, Any], act: str) -> str:
+    """The id of the session that was submitted: it may be cancelled, which an answer that names another must not bring about.
+
+    Raises: Unavailable `peer-unintelligible`.
+    """
+    if view["id"] != session_id(text_of(view, "owner"), act):
+        raise unintelligible("answered with another session than the one that was submitted", PEER)
+    return str(view["id"])
 
 
 def completed(view: Mapping[str, Any]) -> None:

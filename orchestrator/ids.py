@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from base64 import b32encode
 
+from shared.claims.session_ids import session_id
 from shared.service.clock import Entropy
 
 
@@ -14,8 +14,7 @@ def _id(prefix: str, value: bytes) -> str:
 
 def new_session_id(owner: str, key: str) -> str:
     """The session of one submission act: the same caller and Idempotency-Key give the same id, also after a crash."""
-    digest = hashlib.sha256(len(owner).to_bytes(8, "big") + owner.encode() + key.encode()).digest()
-    return _id("s", digest[:10])
+    return session_id(owner, key)
 
 
 def new_visit_id(entropy: Entropy) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from gput.__main__ import main
@@ -13,6 +15,7 @@ from gput.receipt_folder import TRUST
 from shared.crypto.signing import PartyKey
 from shared.errors import NotFound
 from tests.gput.forgery import ORCHESTRATOR, Forged, Forger, forger
+from tests.world.world_material import Material
 
 __all__ = ["forger"]
 
@@ -88,6 +91,32 @@ def test_what_is_told_of_another_session_is_not_taken_for_this_ones(
     assert main([SESSION if word == "SESSION" else word for word in command.split()]) == 6
     assert "another session" in capsys.readouterr().err
     assert files(desk.parent) == before
+
+
+def test_a_smoke_test_cancels_no_session_but_its_own(
+    desk: Path, gput_material: Material, forger: Callable[[Forged], Forger], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever answers chooses the owner's name, but not the session that follows from it."""
+    parties = {"items": [{"name": "north", "role": "holder", "key": "11" * 32}], "next": None}
+    view = {"id": OTHER, "phase": "RUNNING", "owner": "alice", "waiting_for": []}
+    broken = {
+        "code": "odd",
+        "title": "odd",
+        "status": 409,
+        "detail": "that ends the waiting, and has the session cancelled",
+    }
+
+    def answer(request: httpx2.Request) -> tuple[int, Any]:
+        if (request.method, request.url.path) == ("GET", f"/v1/sessions/{OTHER}"):
+            return 409, broken
+        return 200, parties if request.url.path == "/v1/parties" else view
+
+    asked = forger(answer)
+    (desk / "p.gput").write_bytes(gput_material.archive)
+    assert main(["smoke", "p.gput", "--trust", "demo-trust", "--emulated", "--timeout", "1"]) == 6
+    assert "[peer-unintelligible]" in capsys.readouterr().err
+    assert [line.partition(" ")[0] for line in asked.told] == ["PUT", "POST"]
+    assert asked.told[-1] == "POST /v1/sessions"
 
 
 async def test_a_client_sends_nothing_under_what_is_no_id(tmp_path: Path, forger: Callable[[Forged], Forger]) -> None:

@@ -22,6 +22,7 @@ from gput.commands import demo as command
 from gput.files import fleeting
 from gput.local.demo import Demo
 from gput.stop_signals import run_in_order, stopped_in_order
+from shared.claims.session_ids import session_id
 from shared.crypto.signing import PartyKey
 from tests.gput.test_gput_commands import NOBODY
 
@@ -137,13 +138,16 @@ def test_a_smoke_test_that_is_stopped_cancels_its_session(
         signal.signal(signal.SIGINT, ctrl_c)
         return main(["smoke", str(tmp_path / "p.gput"), "--url", NOBODY, "--key", "k.pem", "--trust", str(tmp_path)])
 
-    client = MagicMock(upload_program=AsyncMock(), submit=AsyncMock(return_value={"id": "s_1"}), wait=waits, act=act)
+    async def submit(_manifest: object, idempotency_key: str) -> dict[str, str]:
+        return {"id": session_id("owner", idempotency_key), "owner": "owner"}
+
+    client = MagicMock(upload_program=AsyncMock(), submit=submit, wait=waits, act=act)
     client.__aenter__.return_value = client
     monkeypatch.setattr("gput.smoke._manifest", drafted)
     monkeypatch.setattr("gput.client.AsyncClient", Mock(return_value=client))
     (tmp_path / "p.gput").touch()
     assert in_a_process(command) == 128 + number
-    assert (tmp_path / "s_1").read_text() == "cancel"
+    assert [file.read_text() for file in tmp_path.glob("s_*")] == ["cancel"]
 
 
 def test_a_passing_folder_goes_when_its_command_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
