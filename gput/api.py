@@ -18,7 +18,6 @@ from gput.about import party_of, path_of, session_of
 from gput.answers import Told, object_of, read_as, text_of
 from gput.download import Download
 from gput.ids import in_full, pick, whole
-from gput.lull import Lull
 from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
@@ -228,6 +227,8 @@ class Api:
         Raises:
             Unavailable: the orchestrator, or its stream, stayed away for `PATIENCE_S`; `peer-unintelligible`: what came is no event.
         """
+        from gput.lull import Lull
+
         path, last, lull = f"/v1/sessions/{in_full(session)}/events", after, Lull(PATIENCE_S)
         while True:
             had, broke, began = last, None, False
@@ -254,6 +255,8 @@ class Api:
 
     async def patiently(self, session: str, **query: Any) -> Any:
         """As `session`, which this asks again and again while the orchestrator is away. Raises: Unavailable: it was for `PATIENCE_S`."""
+        from gput.lull import Lull
+
         lull = Lull(PATIENCE_S)
         while True:
             try:

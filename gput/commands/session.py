@@ -25,9 +25,7 @@ from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.commands.rehearse import rehearse
 from gput.commands.session_files import export, export_metrics, receipts
 from gput.commands.succeed import succeed
-from gput.draft import draft as manifest_for
 from gput.dry_run import would
-from gput.enrolled import chosen_holders
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
 from gput.output import Format, cell, emit, say, show
@@ -104,6 +102,8 @@ def draft(
 
     Example:  gput session draft mymodel.gput > manifest.json
     """
+    from gput.draft import draft as manifest_for
+    from gput.enrolled import chosen_holders
     from gput.foreseeing import steps_untold
 
     archive = open_archive(content_of(program, "no-program"))

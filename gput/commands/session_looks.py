@@ -13,12 +13,12 @@ from gput.answers import text_of
 from gput.commands.connection import KeyOption, Session, UrlOption, with_session
 from gput.commands.manners import FormatOption
 from gput.output import Format, emit
-from gput.timeline import MARKS, Span, lanes, spans, totals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gput.client import AsyncClient
+    from gput.timeline import Span
     from shared.service.event_reader import Event
 
 COLOURS = {"grant": "cyan", "provision": "yellow", "return": "blue", "train": "green", "scrub": "magenta"}
@@ -119,6 +119,7 @@ def timeline(session: Session, url: UrlOption, key: KeyOption, fmt: FormatOption
 
     Example:  gput session timeline s_7f
     """
+    from gput.timeline import spans
 
     async def read(client: AsyncClient, name: str) -> list[Span]:
         found, manifest = await client.items(f"sessions/{name}/visits"), await client.manifest(name)
@@ -136,6 +137,7 @@ def _draw(found: list[Span]) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from gput.timeline import MARKS, lanes, totals
     from shared.service.printable import printable
 
     console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
