@@ -36,8 +36,8 @@ MAX_HEADER = 1 << 20
 MOST = 2 * BATCH_BYTES
 """Sealed bytes of a part at most: those of a batch, and far more than what sealing adds to them."""
 SET_ASIDE = ".damaged"
-_REFUSED = ("tag-mismatch", "checkpoint-misaligned", "checkpoint-mixed", "bulk-mismatch")
-"""By which codes the GPU says that chunks are not those that it sealed, or not as they were."""
+_REFUSED = ("tag-mismatch", "checkpoint-misaligned", "checkpoint-mixed", "bulk-mismatch", "checkpoint-digest-mismatch")
+"""By which codes the GPU says that chunks are not those that it sealed, not as they were, or not of the model that they were said to be."""
 _log = get_logger("orchestrator.checkpoints")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.checkpoints import Checkpoints, Sealed
 from orchestrator.gpu_session.export import export_model
+from orchestrator.gpu_session.reading_out import read_out
 from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.ids import new_checkpoint_name
@@ -179,7 +180,7 @@ class Rounds:
             self._pace.not_needed(run.timer())
             return
         began = run.timer()
-        sealed = await self._checkpoints.write(run.life, new_checkpoint_name(run.entropy), run.committed.validation)
+        sealed = await read_out(self._seal)
         state_then = replace(sealed.state, batches=run.committed.batches)
         if (sealed.state.model, sealed.state.step) != (run.committed.model, run.committed.step):
             raise VerificationFailed("The GPU sealed another model than the committed one", code="checkpoint-mismatch")
@@ -191,6 +192,11 @@ class Rounds:
         await run.book.record(fact)
         self._checkpoints.prune(state.checkpoints, state.best)
         self._pace.made(run.timer(), cost_s)
+
+    async def _seal(self) -> Sealed:
+        # Each try under a name of its own: a key seals one state.
+        run = self._run
+        return await self._checkpoints.write(run.life, new_checkpoint_name(run.entropy), run.committed.validation)
 
     async def leave_for_successor(self) -> None:
         """The session is about to end: seal what it leaves, if its holders agreed that another may go on with it without some of them. A
@@ -215,7 +221,7 @@ class Rounds:
         else:
             await self.leave_for_successor()
         region = plan_memory(run.program.manifest, state.manifest.training).model
-        exported = await export_model(run.life, region, self._model, run.committed.model)
+        exported = await read_out(lambda: export_model(run.life, region, self._model, run.committed.model))
         run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported), **run.link_bytes()))
         run.book.stage(new_fact(SessionFact.COMPLETED))
         await run.commit()

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_agent.hardware import commands_transfer
+from gpu_agent.hardware.model_memory import ModelMemory
 from orchestrator.gpu_session import checkpoints
 from orchestrator.gpu_session.checkpoints import MAGIC
 from orchestrator.runner import patience
@@ -166,3 +167,25 @@ async def test_what_was_gone_back_to_once_can_be_gone_back_to_again(new_world: N
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
         restored = [event for event in await world.events(session) if "'restored'" in event]
         assert [kept.stem in event for event in restored] == [True, True]
+
+
+async def test_a_checkpoint_of_another_model_than_it_was_made_of_is_set_aside(
+    new_world: NewWorld, recorded: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chunks are those that the GPU sealed: only the digest of all of them tells."""
+    read, chunks = ModelMemory.read_committed, list[int]()
+
+    def with_a_flip(self: ModelMemory, offset: int, length: int) -> memoryview:
+        chunks.append(offset)
+        data = bytearray(read(self, offset, length))
+        data[0] ^= chunks.count(0) == 3  # the newest checkpoint of the first life, while it is read
+        return memoryview(data)
+
+    monkeypatch.setattr(ModelMemory, "read_committed", with_a_flip)
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        session = await _sealed(world)
+        kept, of_another = _files(world, session)
+        await world["agent"].start()
+        view = await world.completed(session)
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        assert [path.stem for path in kept.parent.glob("*.damaged")] == [of_another.stem]
