@@ -229,6 +229,7 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.vetoed": lambda s, b: _said(s, b, "veto"),
     "session.life_opened": _life_opened,
     "session.placed": _placed,
+    "session.unplaced": lambda s, b: setattr(s, "placement", None),
     "session.restored": sealed_models.restored,
     "session.checkpointed": sealed_models.checkpointed,
     "session.tour_judged": _tour_judged,

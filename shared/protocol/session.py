@@ -22,6 +22,7 @@ class SessionFact(StrEnum):
     KEY_RECOVERED = "key_recovered"  # another orchestrator, or another release, has it from the holders' shares
     LIFE_OPENED = "life_opened"
     PLACED = "placed"
+    UNPLACED = "unplaced"  # what the GPU holds counts no more; written down before it is emptied
     CHECKPOINTED = "checkpointed"
     RESTORED = "restored"
     PAUSE_ASKED = "pause_asked"  # the owner's word, kept until the visit under way has ended: `paused`
@@ -59,6 +60,7 @@ TRANSITIONS = {
     (_S.RUNNING, _F.HEAD_CONTRADICTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.LIFE_OPENED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.PLACED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.UNPLACED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.CHECKPOINTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.RESTORED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.PAUSE_ASKED): _M(_OWNER, _S.RUNNING),

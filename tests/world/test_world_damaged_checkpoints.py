@@ -27,16 +27,16 @@ ALWAYS = {"orchestrator": {"checkpoint_interval_s": 1e-6, "checkpoint_share": 1e
 """A checkpoint after each visit."""
 
 
-async def _sealed(world: World) -> str:
+async def sealed(world: World) -> str:
     """A session with two checkpoints, whose GPU has just lost its power in mid-visit."""
     trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 4), world["agent"].kill)
     session = await world.submit()
     await trap.done()
-    assert len(_files(world, session)) == 2
+    assert len(sealed_files(world, session)) == 2
     return session
 
 
-def _files(world: World, session: str) -> list[Path]:
+def sealed_files(world: World, session: str) -> list[Path]:
     """Sealed checkpoints, oldest first."""
     folder = world.folder / "orchestrator" / "sessions" / session / "checkpoints"
     return sorted(folder.glob("*.sealed"), key=lambda path: path.stat().st_mtime_ns)
@@ -54,7 +54,7 @@ async def test_a_moments_fault_of_the_disk_ends_no_session(
         return opened(self, mode, *arguments, **options)
 
     async with new_world(own_gpu=True, settings=ALWAYS) as world:
-        session = await _sealed(world)
+        session = await sealed(world)
         monkeypatch.setattr(Path, "open", once)
         await world["agent"].start()
         view = await world.completed(session)
@@ -108,7 +108,7 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
 
-def _changed(path: Path) -> None:
+def changed(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -132,14 +132,14 @@ def _too_many(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole", "damage"), [(1, _cut), (1, _changed), (1, _too_large), (1, _too_many), (0, _cut), (0, _changed)]
+    ("whole", "damage"), [(1, _cut), (1, changed), (1, _too_large), (1, _too_many), (0, _cut), (0, changed)]
 )
 async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
     new_world: NewWorld, recorded: Recording, damage: Callable[[Path], None], whole: int
 ) -> None:
     async with new_world(own_gpu=True, settings=ALWAYS) as world:
-        session = await _sealed(world)
-        files = _files(world, session)
+        session = await sealed(world)
+        files = sealed_files(world, session)
         for path in files[whole:]:
             damage(path)
         await world["agent"].start()
@@ -153,15 +153,15 @@ async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
 async def test_what_was_gone_back_to_once_can_be_gone_back_to_again(new_world: NewWorld, recorded: Recording) -> None:
     """The file after it was damaged, and then the one that was sealed in that one's place."""
     async with new_world(own_gpu=True, settings=ALWAYS) as world:
-        session = await _sealed(world)
-        kept, damaged = _files(world, session)
-        _changed(damaged)
+        session = await sealed(world)
+        kept, damaged = sealed_files(world, session)
+        changed(damaged)
         trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 2), world["agent"].kill)
         await world["agent"].start()
         await trap.done()
-        again, newest = _files(world, session)
+        again, newest = sealed_files(world, session)
         assert again == kept
-        _changed(newest)
+        changed(newest)
         await world["agent"].start()
         view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
@@ -183,8 +183,8 @@ async def test_a_checkpoint_of_another_model_than_it_was_made_of_is_set_aside(
 
     monkeypatch.setattr(ModelMemory, "read_committed", with_a_flip)
     async with new_world(own_gpu=True, settings=ALWAYS) as world:
-        session = await _sealed(world)
-        kept, of_another = _files(world, session)
+        session = await sealed(world)
+        kept, of_another = sealed_files(world, session)
         await world["agent"].start()
         view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
