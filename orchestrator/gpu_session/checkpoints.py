@@ -2,13 +2,13 @@
 
 File: magic ‖ parts; part = CBOR header length (u32 LE) ‖ CBOR [offset, length, [chunk lengths]] ‖ chunks. Only the GPU can open a chunk (it
 alone and the orchestrator know the key), and it verifies both digests at the end, so the format needs no checksum. Two are kept,
-and the one whose model is to be released. One that is damaged is set aside under another name, for whoever wants to know why.
+and those one of which holds the model to be released. One that is damaged is set aside under another name, for whoever wants to know why.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,11 +108,11 @@ class Checkpoints:
         except OSError as error:
             raise unwritable(path, error) from error
 
-    def prune(self, kept: list[Checkpoint], best: Checkpoint | None = None) -> None:
+    def prune(self, kept: list[Checkpoint], others: Sequence[Checkpoint] = ()) -> None:
         """Remove files that the journal does not count on any more. Only older ones than it names: of a newer one, which another
-        orchestrator may have written, this journal need not know yet.
+        orchestrator may have written, this journal need not know yet. `others`: what it counts on besides the newest.
         """
-        names = {f"{checkpoint.name}.sealed" for checkpoint in (*kept[-KEPT:], *([best] if best is not None else []))}
+        names = {f"{checkpoint.name}.sealed" for checkpoint in (*kept[-KEPT:], *others)}
         try:
             newest = self._path(kept[-1].name).stat().st_mtime_ns
             found = list(self._folder.iterdir())

@@ -19,6 +19,8 @@ from orchestrator.runner.pace import CheckpointPace
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint
+from orchestrator.sessions.sealed_models import to_release
+from orchestrator.sessions.stopping import least_at
 from orchestrator.visits.abandon import recall
 from orchestrator.visits.collected import collected_tour, let_go
 from orchestrator.visits.cycle import run_begun, run_visit
@@ -190,7 +192,7 @@ class Rounds:
             model=asdict(state_then), seconds=round(cost_s, 6),
         )  # fmt: skip
         await run.book.record(fact)
-        self._checkpoints.prune(state.checkpoints, state.best)
+        self._checkpoints.prune(state.checkpoints, to_release(state))
         self._pace.made(run.timer(), cost_s)
 
     async def _seal(self) -> Sealed:
@@ -216,6 +218,7 @@ class Rounds:
 
     async def _finish(self) -> None:
         run, state = self._run, self._run.state
+        self._require_best()
         if state.releases_best and state.to_go_back_to is not None:
             await self._go_back_to(state.to_go_back_to)
         else:
@@ -225,6 +228,20 @@ class Rounds:
         run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported), **run.link_bytes()))
         run.book.stage(new_fact(SessionFact.COMPLETED))
         await run.commit()
+
+    def _require_best(self) -> None:
+        """Where the best model is to be released, no other is in its place.
+
+        Raises:
+            VerificationFailed: code `checkpoint-gone`: the journal knows a least loss, and no sealed model that it was found of.
+        """
+        state, best = self._run.state, self._run.state.best
+        least = least_at(state.checks) if state.releases_best else None
+        if least is not None and (best is None or best.position != least):
+            raise VerificationFailed(
+                "No sealed checkpoint is left of the model of the least held-out loss", code="checkpoint-gone",
+                expected=f"the model after stop {least}", got="none" if best is None else f"that after stop {best.position}",
+            )  # fmt: skip
 
     async def _go_back_to(self, best: Checkpoint) -> None:
         """The GPU takes the model of the least held-out loss from its sealed checkpoint; what is intended is written down first."""

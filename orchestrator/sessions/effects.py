@@ -48,7 +48,7 @@ def _placed(state: SessionState, body: dict[str, Any]) -> None:
     if body["model"] is not None:  # absent when `restored` follows
         state.initial = state.committed = ModelState(**body["model"])
         state.position = state.attempts = state.blamed = 0
-        state.best, state.chosen, state.stopped = None, False, ""
+        state.best, state.best_before, state.chosen, state.stopped = None, None, False, ""
         first_checked(state, state.committed)
         if state.first_validation is None:
             state.first_validation = state.committed.validation

@@ -82,7 +82,7 @@ async def test_a_model_whose_checkpoint_is_gone_is_sealed_anew(
         facts.append(fact)
 
     monkeypatch.setattr(checkpoints, "write", write)
-    state = SimpleNamespace(checkpoints=KEPT, position=1, best=None)
+    state = SimpleNamespace(checkpoints=KEPT, position=1, best=None, best_before=None)
     rounds = cast(Any, object.__new__(Rounds))
     rounds._run = SimpleNamespace(
         commit=nothing, state=state, committed=MODEL, clock=lambda: 0.0, timer=lambda: 0.0, life=None, entropy=os.urandom,

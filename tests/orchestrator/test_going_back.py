@@ -11,6 +11,7 @@ import pytest
 from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.sessions.acceptance import REMEMBERED
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.sealed_models import to_release
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.stopping import Check
 from shared.claims.manifest import Validation
@@ -201,7 +202,7 @@ def test_what_was_trained_before_a_damaged_checkpoint_is_not_trained_on_again(tm
     for age, name in enumerate(("k_0.sealed", "k_1.sealed", "k_5.damaged", "k_2.sealed")):
         (tmp_path / name).write_bytes(b"sealed")
         os.utime(tmp_path / name, (1000 + age, 1000 + age))
-    Checkpoints(tmp_path, Secret(bytes(32))).prune(state.checkpoints, state.best)
+    Checkpoints(tmp_path, Secret(bytes(32))).prune(state.checkpoints, to_release(state))
     assert {path.name for path in tmp_path.iterdir()} == {"k_1.sealed", "k_2.sealed", "k_5.damaged"}
 
 

@@ -17,10 +17,11 @@ from orchestrator.gpu_session import checkpoints
 from orchestrator.gpu_session.checkpoints import MAGIC
 from orchestrator.runner import patience
 from shared.canonical import cbor_bytes, cbor_value
+from shared.claims.training import AdamW, TrainingOptions
 from tests.world.test_world_early_stop import asked, losses, models
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
-from tests.world.world_material import Material
+from tests.world.world_material import BATCH, Material
 from tests.world.world_recording import Recording
 
 ALWAYS = {"orchestrator": {"checkpoint_interval_s": 1e-6, "checkpoint_share": 1e6}}
@@ -167,6 +168,24 @@ async def test_what_was_gone_back_to_once_can_be_gone_back_to_again(new_world: N
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
         restored = [event for event in await world.events(session) if "'restored'" in event]
         assert [kept.stem in event for event in restored] == [True, True]
+
+
+async def test_a_first_model_that_is_the_best_is_released_though_its_checkpoint_was_damaged(
+    new_world: NewWorld, material: Material
+) -> None:
+    """It was made anew, whole; the session ended with the file that had been set aside all the same."""
+    ruinous = TrainingOptions(optimizer=AdamW(lr=3.0), batch_size=BATCH, seed=7)
+    async with new_world(own_gpu=True) as world:
+        trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 1), world["agent"].kill)
+        session = await world.submit(**asked(material, patience=None) | {"rounds": 1, "training": ruinous})
+        await trap.done()
+        [first] = sealed_files(world, session)
+        changed(first)
+        await world["agent"].start()
+        view = await world.completed(session)
+        seen, left = await losses(world, session), await models(world, session)
+    assert seen[0] == min(seen), "the test's rate is to destroy"
+    assert view["model"]["digest"] == left[0]
 
 
 async def test_a_checkpoint_of_another_model_than_it_was_made_of_is_set_aside(
