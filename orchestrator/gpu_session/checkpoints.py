@@ -94,6 +94,11 @@ class Checkpoints:
         """The newest checkpoint of the journal whose file is there. Raises: Unavailable: the disk does not say."""
         return next((c for c in reversed(kept) if is_there(self._path(c.name))), None)
 
+    def gone(self, kept: list[Checkpoint]) -> list[Checkpoint]:
+        """Those newer than it, whose files are not: taken away, or set aside. Raises: Unavailable: the disk does not say."""
+        usable = self.usable(kept)
+        return kept if usable is None else kept[kept.index(usable) + 1 :]
+
     def set_aside(self, name: str) -> None:
         """A checkpoint that is damaged is not there any more, in this life or a later one; its file stays beside the others.
 

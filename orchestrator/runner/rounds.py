@@ -175,9 +175,8 @@ class Rounds:
         """Seal the last committed model to disk, unless the newest checkpoint holds it already."""
         run, state = self._run, self._run.state
         await run.commit()
-        newest = state.checkpoints[-1] if state.checkpoints else None
-        if self._checkpoints.usable(state.checkpoints) is not newest:
-            newest = None  # its file is gone, or was set aside
+        gone = self._checkpoints.gone(state.checkpoints)
+        newest = state.checkpoints[-1] if state.checkpoints and not gone else None
         if newest is not None and newest.position == state.position and newest.state == run.committed:
             self._pace.not_needed(run.timer())
             return
@@ -191,6 +190,8 @@ class Rounds:
             SessionFact.CHECKPOINTED, name=sealed.name, position=state.position, total=sealed.total,
             model=asdict(state_then), seconds=round(cost_s, 6),
         )  # fmt: skip
+        if gone:
+            run.book.stage(new_fact(SessionFact.CHECKPOINTS_GONE, checkpoints=[made.name for made in gone]))
         await run.book.record(fact)
         self._checkpoints.prune(state.checkpoints, to_release(state))
         self._pace.made(run.timer(), cost_s)

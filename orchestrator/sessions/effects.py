@@ -231,6 +231,7 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.placed": _placed,
     "session.unplaced": lambda s, b: setattr(s, "placement", None),
     "session.restored": sealed_models.restored,
+    "session.checkpoints_gone": sealed_models.gone,
     "session.checkpointed": sealed_models.checkpointed,
     "session.tour_judged": _tour_judged,
     "session.tour_ended": _tour_ended,

@@ -25,6 +25,11 @@ def restored(state: SessionState, body: dict[str, Any]) -> None:
     _note_best(state, next((made for made in state.checkpoints if made.name == body["checkpoint"]), None), until)
 
 
+def gone(state: SessionState, body: dict[str, Any]) -> None:
+    """Else the next one sealed would have the last whole one forgotten, and its file removed."""
+    state.checkpoints = [made for made in state.checkpoints if made.name not in body["checkpoints"]]
+
+
 def checkpointed(state: SessionState, body: dict[str, Any]) -> None:
     made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]), body["seconds"])
     state.checkpoints = [*state.checkpoints[-1:], made]

@@ -206,6 +206,27 @@ def test_what_was_trained_before_a_damaged_checkpoint_is_not_trained_on_again(tm
     assert {path.name for path in tmp_path.iterdir()} == {"k_1.sealed", "k_2.sealed", "k_5.damaged"}
 
 
+def test_the_last_whole_checkpoint_is_kept_though_the_one_after_it_is_gone(tmp_path: Path) -> None:
+    """k_5 was taken away, or set aside by a life that died there: the next one sealed pushed k_1 out, whose file was removed."""
+    state, kept = running(manifest(quorum=2)), Checkpoints(tmp_path, Secret(bytes(32)))
+    for stop in range(1, 7):
+        keep(state)
+        if stop == 6:
+            gone = [made.name for made in kept.gone(state.checkpoints)]
+            apply(state, new_fact(SessionFact.CHECKPOINTS_GONE, checkpoints=gone))
+        if stop in (1, 5, 6):
+            sealed(state, f"k_{stop}")
+            (tmp_path / f"k_{stop}.sealed").write_bytes(b"sealed")
+            os.utime(tmp_path / f"k_{stop}.sealed", (1000 + stop, 1000 + stop))
+        if stop == 5:
+            kept.set_aside("k_5")
+    kept.prune(state.checkpoints, to_release(state))
+    assert [made.name for made in state.checkpoints] == ["k_1", "k_6"]
+    assert {path.name for path in tmp_path.iterdir()} == {"k_1.sealed", "k_5.damaged", "k_6.sealed"}
+    restored(state, "k_1")
+    assert state.position == 1
+
+
 def test_a_check_behind_a_checkpoint_that_counts_is_kept_though_a_later_one_was_sealed_and_lost() -> None:
     """Else going back to k_1 once more would know of a least loss that its model has not seen."""
     state = running(manifest(validation=Validation(dataset="ab" * 32, records=4, patience=9)))
