@@ -13,6 +13,7 @@ import pytest
 
 from gpu_agent.hardware import commands_transfer
 from gpu_agent.hardware.model_memory import ModelMemory
+from gput.receipts import save, verify
 from orchestrator.gpu_session import checkpoints
 from orchestrator.gpu_session.checkpoints import MAGIC
 from orchestrator.runner import patience
@@ -184,6 +185,8 @@ async def test_a_first_model_that_is_the_best_is_released_though_its_checkpoint_
         await world["agent"].start()
         view = await world.completed(session)
         seen, left = await losses(world, session), await models(world, session)
+        await save(world.owner, session, world.folder / "saved", world.folder / "trust")
+        assert verify(world.folder / "saved").models == (view["model"]["digest"],)
     assert seen[0] == min(seen), "the test's rate is to destroy"
     assert view["model"]["digest"] == left[0]
 
