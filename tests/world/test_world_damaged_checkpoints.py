@@ -16,7 +16,9 @@ from gpu_agent.hardware.model_memory import ModelMemory
 from gput.receipts import save, verify
 from orchestrator.gpu_session import checkpoints
 from orchestrator.gpu_session.checkpoints import MAGIC
-from orchestrator.runner import patience
+from orchestrator.runner import patience, recovery
+from orchestrator.visits import training
+from orchestrator.visits.run import Run
 from shared.canonical import cbor_bytes, cbor_value
 from shared.claims.training import AdamW, TrainingOptions
 from tests.world.test_world_early_stop import asked, losses, models
@@ -189,6 +191,40 @@ async def test_a_first_model_that_is_the_best_is_released_though_its_checkpoint_
         assert verify(world.folder / "saved").models == (view["model"]["digest"],)
     assert seen[0] == min(seen), "the test's rate is to destroy"
     assert view["model"]["digest"] == left[0]
+
+
+LOSSES = {1: 1.0, 2: 2.0, 3: 0.5, 4: 2.2, 5: 2.2}
+"""By stop; that of the first model is 3."""
+
+
+async def test_the_best_model_before_is_released_where_its_successor_was_damaged_and_does_not_come_again(
+    new_world: NewWorld, material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder vetoes. The last model was released in its place, without a word."""
+
+    async def told(run: Run, work: str, region: int | None) -> float | None:
+        return 3.0 if run.state.current is None else LOSSES[run.state.current.index]
+
+    for module in (training, recovery):
+        monkeypatch.setattr(module, "held_out_loss", told)
+    changes = asked(material, patience=None) | {"rounds": 2, "quorum": 2}
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 4), world["agent"].kill)
+        session = await world.submit(**changes)
+        await trap.done()
+        *_, best = sealed_files(world, session)
+        changed(best)
+        await world.operator("north").decide(session, "veto")
+        await world["agent"].start()
+        view = await world.completed(session)
+        visits = await world.visits(session)
+        left = {visit["index"]: visit for visit in visits if visit["outcome"] == "closed"}
+        await save(world.owner, session, world.folder / "saved", world.folder / "trust")
+        assert verify(world.folder / "saved").models == (view["model"]["digest"],)
+        digests = await models(world, session)
+    assert set(left) == {1, 2, 3, 4, 5}
+    assert view["validation_loss"]["last"] == LOSSES[1]
+    assert view["model"]["digest"] == digests[1]
 
 
 async def test_a_checkpoint_of_another_model_than_it_was_made_of_is_set_aside(

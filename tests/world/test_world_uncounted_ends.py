@@ -83,7 +83,7 @@ async def test_a_damaged_checkpoint_is_passed_over_though_the_end_was_not_counte
     assert asked_for[2] == asked_for[3], "that end was counted by nobody; the next life's wipe was"
 
 
-@pytest.mark.parametrize("moment", [None, "before", "after"])
+@pytest.mark.parametrize("moment", [None, pytest.param("before", marks=pytest.mark.slow), "after"])
 async def test_half_a_checkpoint_is_emptied_out_though_the_end_was_not_counted(
     moment: Moment | None, new_world: NewWorld, material: Material, monkeypatch: pytest.MonkeyPatch, full: Callable[[int], list[int]]
 ) -> None:  # fmt: skip
