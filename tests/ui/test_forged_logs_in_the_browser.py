@@ -11,7 +11,7 @@ import pytest
 from gput.receipts import verify
 from shared.canonical import cbor_bytes
 from shared.claims.manifest import Validation
-from shared.claims.receipt import Accumulated, DeviceStatement, Receipt
+from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
 from shared.errors import BadRequest, VerificationFailed
 from shared.protocol.log_events import event_bytes
 from tests.gput.forged_logs import A, Again, B, C, Ended, Forger, Happened, Visited
@@ -93,6 +93,9 @@ FORGED: dict[str, tuple[Make, str]] = {
     ),
     "gradients kept that nobody agreed to": (
         log_of(Visited(1, said={"accumulated": Accumulated(before="1" * 64, after="2" * 64, batches=4)})), "nobody agreed on",
+    ),
+    "a mixture that nobody agreed to, of as many steps as it likes": (
+        log_of(Visited(1, said={"mixed": Mixed(round=1, seed=0, visits=1, records=8000, first=0), "steps": 1000})), "nobody agreed on",
     ),
     "the end of a tour that nobody agreed to": (log_of(ONE, Ended()), "tour's end: in a session that has none"),
     "an event of another session": (log_of(ONE, event_bytes("s_aaaaaaaaaaaaaaaa", "restored", {"position": 0})), "of another session"),

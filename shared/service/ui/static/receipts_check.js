@@ -67,6 +67,13 @@ export function checkStop(receipt, { rounds, roster, visit_order: order }) {
   require("stop", order !== "roster" || roster[(index - 1) % roster.length].holder === receipt.get("holder"), "another holder's stop");
 }
 
+/** The records were trained on in their round's mixture where the manifest collects tours, and by themselves elsewhere: a mixture says how many steps were planned. */
+function checkMixture(receipt, statement, rules) {
+  const mixed = statement.get("mixed") ?? null;
+  require("mixture", (mixed !== null) === (rules.collect === "tour"), mixed ? "trained on in one, which nobody agreed on" : "trained on in none, though tours are collected");
+  require("mixture", !mixed || mixed.get("round") === receipt.get("round"), "of another round than the visit");
+}
+
 function compare(receipt, statement, signer, known) {
   for (const name of SAME) require("receipt and statement agree", receipt.get(name) === statement.get(name), `${name} differs`);
   require("session", receipt.get("session") === known.session, "of another session");
@@ -82,6 +89,7 @@ function compare(receipt, statement, signer, known) {
   const added = (statement.get("accumulated") ?? null) !== null;
   require("accumulation", added === Boolean(known.manifest.says.accumulate), added ? "gradients were kept, which nobody agreed on" : "no word of what was accumulated");
   checkStop(receipt, known.manifest.says);
+  checkMixture(receipt, statement, known.manifest.says);
   checkVerdict(receipt, statement, known.manifest.says);
   checkEnd(receipt, statement, known.manifest.says);
 }
