@@ -46,6 +46,9 @@ def test_a_whole_tour_holds_in_both(page: Any, forger: Forger) -> None:
 
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "of another round": ({"round": 2}, "of another round than the visit"),
+    "of no round": ({"round": 0}, "round is no count from 1 on"),
+    "of no visit": ({"visits": 0}, "visits is no count from 1 on"),
+    "of no record": ({"records": 0}, "records is no count from 1 on"),
 }  # fmt: skip
 
 

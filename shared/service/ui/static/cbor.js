@@ -17,6 +17,21 @@ export class Tagged {
   }
 }
 
+/** A float, of any value: it is no whole number, though it be as large. It is reckoned with, and shown, as its value. */
+export class Float {
+  constructor(value) {
+    this.value = value;
+  }
+
+  valueOf() {
+    return this.value;
+  }
+
+  toString() {
+    return String(this.value);
+  }
+}
+
 class Reader {
   #data;
   #view;
@@ -107,7 +122,7 @@ function bounded(count) {
 function simple(reader, info) {
   if (info === 20 || info === 21) return info === 21;
   if (info === 22) return null;
-  return info >= 25 && info <= 27 ? reader.float(info) : refuse("a simple value that nothing here has");
+  return info >= 25 && info <= 27 ? new Float(reader.float(info)) : refuse("a simple value that nothing here has");
 }
 
 /** Keys in order: the shorter first, then by bytes (RFC 7049 section 3.9, as the services write them). */
