@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from gput.receipts import verify
+from shared.attestation.approvals import LABEL
 from shared.canonical import cbor_bytes
 from shared.claims.manifest import Validation
 from shared.claims.receipt import Accumulated, DeviceStatement, Mixed, Receipt
@@ -44,6 +46,14 @@ def _approvals(*made: Callable[[Forger], dict[str, Any]], leaves: tuple[Any, ...
 
 def _word(holder: str, label: str | None = None, **said: Any) -> Callable[[Forger], dict[str, Any]]:
     return lambda forger: word(forger, holder, **said) | ({"decision": label} if label else {})
+
+
+def _spaced(forger: Forger) -> dict[str, Any]:
+    """An approval as JSON in another form than its one."""
+    item = forger._approval(C)
+    document = b64decode(item["document"]).replace(b',"records":', b', "records":')
+    signature = forger.keys[C].sign(LABEL, document)
+    return item | {"document": b64encode(document).decode(), "signature": b64encode(signature).decode()}
 
 
 def restored(position: float) -> Happened:
@@ -107,6 +117,17 @@ FORGED: dict[str, tuple[Make, str]] = {
     "a refusal relabelled": (
         _approvals(_word(A), _word(B), _word(C, "approve", decision="refuse", reason="no")), "signed another decision",
     ),
+    **{
+        f"an approval whose {name} is {value!r}": (_approvals(_word(A), _word(B), _word(C, **{name: value})), "states no dataset as")
+        for name, value in [
+            ("records", None), ("records", True), ("records", 0), ("records", "1000"), ("record_bytes", None), ("dataset_root", None),
+            ("dataset_root", "0"), ("at", 1.5), ("at", None), ("at", -1),
+        ]
+    },
+    "a refusal that states a dataset": (
+        _approvals(_word(A), _word(B), _word(C), _word(C, "refuse", decision="refuse")), "states no dataset as",
+    ),
+    "an approval in another form": (_approvals(_word(A), _word(B), _spaced), "not in its one form"),
     "two datasets of one holder": (_approvals(_word(A), _word(B), _word(C), _word(C, dataset_root="0" * 64)), "approved two datasets"),
 }  # fmt: skip
 
