@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import cbor2
 import pytest
 
 from gput.receipts import verify
@@ -48,6 +49,11 @@ def _word(holder: str, label: str | None = None, **said: Any) -> Callable[[Forge
     return lambda forger: word(forger, holder, **said) | ({"decision": label} if label else {})
 
 
+def deep(levels: int) -> Any:
+    """A value of so many lists, each within the next."""
+    return [deep(levels - 1)] if levels else 1
+
+
 def _spaced(forger: Forger) -> dict[str, Any]:
     """An approval as JSON in another form than its one."""
     item = forger._approval(C)
@@ -71,6 +77,7 @@ HONEST: dict[str, Make] = {
     "enough learnt, and lost again": log_of(ONE, TWO, ENOUGH, restored(1), Visited(2, start=0)),
     "a time that no calendar has": log_of(Visited(1, told={"closed_at": 2**53 - 1})),
     "events of other kinds": log_of(Happened("recalled", {}), ONE),
+    "an event as deep as there may be any": log_of(ONE, Happened("recalled", {"why": deep(62)})),
     "a veto behind an approval": _approvals(
         _word(A),
         _word(B),
@@ -113,6 +120,9 @@ FORGED: dict[str, tuple[Make, str]] = {
     "an event under another label": (
         lambda forger: forger.bundle(ONE, cbor_bytes(["gput/log-event/9", forger.session, "recalled", {}])), "not the form of one",
     ),
+    "an event that is deeper": (log_of(ONE, Happened("recalled", {"why": deep(63)})), "nested too deep"),
+    "an event that names a detail in bytes": (log_of(ONE, Happened("recalled", {b"why": 1})), "a key that is no text"),
+    "an event of what is not defined": (log_of(ONE, Happened("recalled", {"why": cbor2.undefined})), "a simple value that nothing"),
     "too few approved": (_approvals(_word(A), _word(B)), "2 approved where the manifest asks for 3"),
     "a refusal relabelled": (
         _approvals(_word(A), _word(B), _word(C, "approve", decision="refuse", reason="no")), "signed another decision",

@@ -2,7 +2,8 @@
 
 import { CheckFailed, fromText, join, toHex, toText } from "./bytes.js";
 
-const MAX_DEPTH = 16;
+const MAX_DEPTH = 64;
+const MAX_ITEMS = 1 << 18;
 const COSE_SIGN1 = 18; // RFC 9052 section 2
 
 function refuse(why) {
@@ -36,6 +37,7 @@ class Reader {
   #data;
   #view;
   at = 0;
+  items = 0;
   numbered;
 
   constructor(data, numbered) {
@@ -99,6 +101,7 @@ function isHalf(value) {
 
 function item(reader, depth) {
   if (depth > MAX_DEPTH) refuse("nested too deep");
+  reader.items = bounded(reader.items + 1);
   const [head] = reader.take(1);
   const kind = head >> 5;
   const info = head & 31;
@@ -116,7 +119,7 @@ function item(reader, depth) {
 }
 
 function bounded(count) {
-  return count <= 1 << 20 ? count : refuse("too many items");
+  return count <= MAX_ITEMS ? count : refuse("too many items");
 }
 
 function simple(reader, info) {
