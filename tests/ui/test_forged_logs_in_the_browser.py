@@ -49,6 +49,16 @@ def _word(holder: str, label: str | None = None, **said: Any) -> Callable[[Forge
     return lambda forger: word(forger, holder, **said) | ({"decision": label} if label else {})
 
 
+def _headed(**said: Callable[[int], Any]) -> Make:
+    """A log whose signed head is told otherwise than it was signed."""
+
+    def make(forger: Forger) -> dict[str, Any]:
+        bundle = forger.bundle(ONE)
+        return bundle | {"head": bundle["head"] | {name: other(bundle["head"][name]) for name, other in said.items()}}
+
+    return make
+
+
 def deep(levels: int) -> Any:
     """A value of so many lists, each within the next."""
     return [deep(levels - 1)] if levels else 1
@@ -123,6 +133,9 @@ FORGED: dict[str, tuple[Make, str]] = {
     "an event that is deeper": (log_of(ONE, Happened("recalled", {"why": deep(63)})), "nested too deep"),
     "an event that names a detail in bytes": (log_of(ONE, Happened("recalled", {b"why": 1})), "a key that is no text"),
     "an event of what is not defined": (log_of(ONE, Happened("recalled", {"why": cbor2.undefined})), "a simple value that nothing"),
+    "a head of half a second later": (_headed(time=lambda at: at + 0.5), "the tree head is signed"),
+    "a head whose time is a text": (_headed(time=str), "the tree head is signed"),
+    "a head whose size is a truth": (_headed(size=bool), "the tree head is signed"),
     "too few approved": (_approvals(_word(A), _word(B)), "2 approved where the manifest asks for 3"),
     "a refusal relabelled": (
         _approvals(_word(A), _word(B), _word(C, "approve", decision="refuse", reason="no")), "signed another decision",
