@@ -50,9 +50,8 @@ def _check_end(said: TourStatement, details: Mapping[str, Any], book: SignedFor)
     }  # fmt: skip
     expected = {name: (value, getattr(said, name)) for name, value in told.items()} | expected_of_tour(said)
     for name, (value, got) in expected.items():
-        if (
-            type(got) is not type(value) or got != value
-        ):  # True is equal to 1, and another reader takes neither for the other
+        # By type too: True is equal to 1, and another reader takes neither for the other.
+        if type(got) is not type(value) or got != value:
             raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(value), got=str(got))
     losses = details["validation_before"], details["validation_after"]
     if not all(map(_is_loss, losses)):

@@ -59,9 +59,8 @@ class Shuffle:
 
     def records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Record indexes (m,) in [0, n) of positions (m,) >= 0 of the endless stream; vectorised."""
-        if (
-            self.n == 1 or positions.size == 0
-        ):  # of one record each position is an epoch, whose keys would decide nothing
+        # Of one record each position is an epoch of its own, whose keys would decide nothing.
+        if self.n == 1 or positions.size == 0:
             return np.zeros(positions.size, np.int64)
         epochs = positions // self.n
         first, last = int(epochs.min()), int(epochs.max())

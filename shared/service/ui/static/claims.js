@@ -15,8 +15,8 @@ const text = (is, pattern) => kind(is, (value) => typeof value === "string" && p
 const one = (...of) => kind(`not one of ${of.join(", ")}`, (value) => of.includes(value));
 const fraction = (is, holds) => kind(is, (value) => value instanceof Float && Number.isFinite(value.value) && holds(value.value));
 const orNull = ({ is, holds }) => kind(is, (value) => value === null || holds(value));
-const within = (form, options = {}) => ({ ...kind("no map", (value) => value instanceof Map), form, ...options });
-const later = (form) => within(form, { later: true });
+const within = (form) => ({ ...kind("no map", (value) => value instanceof Map), form });
+const later = (form) => ({ ...within(form), later: true });
 
 const count = kind("no count that every reader can hold", isCount);
 const counted = kind("no count from 1 on that every reader can hold", (value) => isCount(value) && value > 0);
