@@ -32,6 +32,7 @@ from shared.claims.operators import ALLOWED
 from shared.crypto import schedule
 from shared.names import RegionKind
 from shared.protocol.session import SessionFact
+from shared.service.forgotten import Forgotten
 from shared.service.replay import ReplayWindow
 from tests.laws import sabotage
 
@@ -87,6 +88,10 @@ def requests_may_come_again(patch: Patch) -> None:
         """Nothing."""
 
     patch.setattr(ReplayWindow, "remember", remember)
+
+
+def forgotten_is_unseen(patch: Patch) -> None:
+    patch.setattr(Forgotten, "may_hold", lambda self, expires: False)
 
 
 def rows_are_believed(patch: Patch) -> None:
