@@ -21,6 +21,7 @@ from data_holder.keyring import Keyring, Keys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.listening import FIRST_PAUSE_S, LAST_PAUSE_S, Listening
+from data_holder.never_begun import NeverBegun
 from data_holder.opening import Openings
 from data_holder.receipt_book import ReceiptBook
 from data_holder.recovery import ShareBook
@@ -32,6 +33,7 @@ from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
 from shared.errors import GputError, ProtocolViolation, Unavailable
 from shared.service.changes import Stopping
+from shared.service.clock import Clock
 from shared.service.logging import bind_afresh, get_logger
 from shared.service.retention import again_and_again
 from shared.service.trouble import Trouble
@@ -49,6 +51,7 @@ class Runner:
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
         receipts: ReceiptBook, catalogue: Catalogue, commitments: Commitments, shares: ShareBook, release: ShareRelease,
         link: OrchestratorLink, keyring: Keyring, wait_s: int, stopping: Stopping, retention: Retention,
+        clock: Clock,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._visits = visits
@@ -56,6 +59,7 @@ class Runner:
         self._catalogue, self._commitments, self._shares = catalogue, commitments, shares
         self._stopping, self.retention = stopping, retention
         self._ending = Ending(ledger, approvals, receipts, link)
+        self._never_begun = NeverBegun(ledger, approvals, link, clock)
         self._release, self.listening = release, Listening(link, wait_s, stopping)
         self._queues: dict[str, asyncio.Queue[Item]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -73,8 +77,10 @@ class Runner:
         """Until stopped: unlock the journal, settle what a crash left open, then listen and tend."""
         if not (await self._once(self._unlock) and await self._once(self._begin)):
             return
-        retention = again_and_again(self.retention.sweep)
-        works = (self.listening.run(self._take_in), self._tend(), self._strangers.run(), retention)
+        works = (
+            self.listening.run(self._take_in), self._tend(), self._strangers.run(), again_and_again(self.retention.sweep),
+            again_and_again(self._end_unbegun),
+        )  # fmt: skip
         tasks = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.gather(*tasks)
@@ -235,6 +241,10 @@ class Runner:
         """Have it considered by its own worker, since hashing its data may take hours; once, however often that is wanted."""
         if self._considering.take(session):
             self._enqueue(session, "consider")
+
+    async def _end_unbegun(self) -> None:
+        for item in await self._never_begun.ends():
+            self._hand_on(item.session, item)
 
     async def _tend(self) -> None:
         """What was not delivered or not done, once a second while there is anything."""
