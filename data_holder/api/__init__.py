@@ -102,7 +102,7 @@ class _Engine:
         """What must hold for the holder to serve."""
         return {
             "journal": self.journal_is_open, "runner": self.runner_runs,
-            "orchestrator": lambda: self.holder.runner.check(),
+            "orchestrator": lambda: self.holder.runner.listening.check(),
         }  # fmt: skip
 
     async def journal_is_open(self) -> None:

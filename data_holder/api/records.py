@@ -34,7 +34,7 @@ async def identity(_: Reader, holder: HolderDep) -> Identity:
     return Identity(
         name=settings.name, fingerprint=key.fingerprint, public_key=key.public_pem.decode(),
         orchestrator_url=settings.orchestrator_url, backend=settings.evidence.partition(":")[0],
-        approve=settings.approve, connected=holder.runner.connected, sessions=len(list(holder.ledger.states())),
+        approve=settings.approve, connected=holder.runner.listening.connected, sessions=len(list(holder.ledger.states())),
         changes=holder.ledger.changes,
     )  # fmt: skip
 
