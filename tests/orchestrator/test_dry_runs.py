@@ -13,13 +13,14 @@ import pytest
 from sqlalchemy import delete
 
 from orchestrator.runner.supervisor import Supervisor
+from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.owners_words import WORDS
 from shared.attestation.key_rotations import sign_rotation
 from shared.canonical import json_bytes, sha256
 from shared.claims.manifest import Contributor, Predecessor, Validation
 from shared.crypto.signing import PartyKey
-from shared.names import SessionPhase
-from shared.protocol.session import SESSION
+from shared.names import Role, SessionPhase
+from shared.protocol.session import SESSION, SessionFact
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
 from shared.service.tables import IDEMPOTENT_REPLIES
@@ -83,6 +84,20 @@ async def test_a_pause_that_has_not_begun_is_taken_back(world: World) -> None:
     book.state.phase = book.durable.phase = SessionPhase.RUNNING
     said = [(await both(world, word(session, verb)))[1] for verb in ("pause", "pause", "resume", "resume", "pause")]
     assert said == ["changes", "said before", "changes", "said before", "changes"]
+
+
+async def test_what_is_on_its_way_to_the_journal_is_not_hurried_there(world: World) -> None:
+    """A refusal of the act waits for it; who only asks has it judged as it seems to be."""
+    owner = await prepared(world)
+    session = (await submit(owner)).json()["id"]
+    book = await world.app.state.orchestrator.catalogue.open(session)
+    book.state.phase = SessionPhase.RUNNING
+    book.stage(new_fact(SessionFact.PAUSE_ASKED, Role.OWNER, party="alice"))
+    path = f"/v1/dry-run/sessions/{session}"
+    assert (await owner.post(f"{path}/pause")).json()["changes"] is False
+    book.state.phase = SessionPhase.FAILED
+    assert (await owner.post(f"{path}/cancel")).json()["code"] == "session-ended"
+    assert [fact.kind for fact in book._facts] == ["session.pause_asked"]
 
 
 async def test_nobody_else_has_a_word(world: World) -> None:

@@ -58,6 +58,13 @@ async def test_an_owners_words(asked: tuple[Hand, str]) -> None:
     ]
 
 
+async def test_what_was_said_before_would_change_nothing(asked: tuple[Hand, str]) -> None:
+    hand, session = asked
+    assert await same(hand, "session", "cancel", session)
+    code, _, said = await hand("session", "cancel", session, "--dry-run")
+    assert (code, f"would change nothing, for the same was said before: cancel {session}" in said) == (0, True), said
+
+
 async def test_another_owners_session(asked: tuple[Hand, str], monkeypatch: pytest.MonkeyPatch) -> None:
     hand, session = asked
     other = PartyKey.generate()
