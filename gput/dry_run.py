@@ -36,7 +36,7 @@ REFUSALS: Final = (BadRequest, NotPermitted, NotFound, Conflict, Refused, LimitE
 knows no dry runs (`gput.answers.only_asked`)."""
 UNKNOWN_PROGRAM: Final = "unknown-program"
 UNJUDGED: Final = {
-    UNKNOWN_PROGRAM: "what depends on the program (weights, buffer, memory, held-out records' size, privacy, a predecessor)",
+    UNKNOWN_PROGRAM: "whether the program may be stored, and what depends on it (weights, buffer, memory, privacy, held-out records, predecessor)",
     "unknown-weights": "whether the weights are finite and the program's",
     "unknown-validation-dataset": "whether the held-out records are as many as the manifest says",
 }
@@ -60,13 +60,14 @@ def judged() -> Iterator[None]:
     try:
         yield
     except REFUSALS as error:
-        raise refused("nothing was done", _sentences(error), error) from error
+        said = refused("nothing was done", _sentences(error))
+        said.expected, said.got = error.expected, error.got
+        raise said from error
 
 
-def refused(so_far: str, sentences: Sequence[str], error: GputError | None = None) -> BadRequest:
-    """What is said where the act would be refused. `error`: what the service refuses it with."""
-    more = {} if error is None else {"remedy": error.remedy, "expected": error.expected, "got": error.got}
-    return BadRequest(f"{so_far}, and it would be refused: {'; '.join(sentences)}", code="would-be-refused", **more)
+def refused(so_far: str, sentences: Sequence[str]) -> BadRequest:
+    """What is said where the act would be refused, for each of these reasons."""
+    return BadRequest(f"{so_far}, and it would be refused: {'; '.join(sentences)}", code="would-be-refused")
 
 
 def would_do(what: str, verdict: Verdict) -> str:
@@ -75,9 +76,9 @@ def would_do(what: str, verdict: Verdict) -> str:
 
 
 def _sentences(error: GputError, but: Collection[str] = ()) -> list[str]:
-    """A refusal's findings, or its one reason, each with its code; `but` those with these."""
+    """A refusal's findings, or its one reason, each with what to do and its code; `but` those with these."""
     if not error.errors:
-        return [f"{error.detail} [{error.code}]"]
+        return [f"{error.advice} [{error.code}]"]
     return [_finding({"code": error.code, **entry}) for entry in error.errors if entry.get("code") not in but]
 
 
@@ -129,10 +130,10 @@ def _file(path: Path) -> _File:
 
 def _brought(manifest: Manifest, starting: str | None, files: Sequence[_File]) -> set[str]:
     """Codes of findings that speak of nothing but a file which is uploaded first. `starting`: weights that the program names."""
-    named = {
+    named: dict[str, tuple[str | None, set[str | None]]] = {
         UNKNOWN_PROGRAM: (manifest.program, {file.program for file in files}),
         "unknown-weights": (manifest.initial_weights or starting, {file.sha256 for file in files}),
-        "unknown-validation-dataset": (manifest.validation and manifest.validation.dataset, {file.sha256 for file in files}),
+        "unknown-validation-dataset": (manifest.validation.dataset if manifest.validation else None, {file.sha256 for file in files}),
     }  # fmt: skip
     return {code for code, (digest, there) in named.items() if digest is not None and digest in there}
 

@@ -205,6 +205,10 @@ async def test_keys(asked: tuple[Hand, str]) -> None:
     assert [await taken("enrol", *words) for words in (("new", first), ("new", first))] == [True, True]
     assert [await taken("enrol", *words) for words in (("new", second), ("other", first))] == [False, False]
     assert not await taken("enrol", "new", first, "--role", "auditor")
+    _, _, said = await hand("party", "enrol", "other", first, "--dry-run")
+    assert (
+        "would be refused: orchestrator: other or this key is enrolled already, differently (Use another name" in said
+    ), "with what to do"
     assert not await taken("replace-key", "city", second)  # its session goes on
     await hand.world.owner.act(session, "cancel")
     assert await taken("replace-key", "new", second)
