@@ -36,7 +36,7 @@ REFUSALS: Final = (BadRequest, NotPermitted, NotFound, Conflict, Refused, LimitE
 knows no dry runs (`gput.answers.only_asked`)."""
 UNKNOWN_PROGRAM: Final = "unknown-program"
 UNJUDGED: Final = {
-    UNKNOWN_PROGRAM: "whether the program may be stored, and what depends on it (weights, buffer, memory, privacy, held-out records, predecessor)",
+    UNKNOWN_PROGRAM: "whether the program may be stored, and what depends on it (weights, buffer, memory, privacy, predecessor)",
     "unknown-weights": "whether the weights are finite and the program's",
     "unknown-validation-dataset": "whether the held-out records are as many as the manifest says",
 }
