@@ -20,7 +20,7 @@ from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import PROGRAM, SESSION, make_manifest, write_dataset
 from tests.data_holder.test_holder_approvals import asked
 
-UNKEPT = ("replay_nonces", "idempotent_replies", "alembic_version")
+UNKEPT = ("replay_nonces", "alembic_version")
 KEY = {"idempotency-key": "again"}
 SAID = ("type", "title", "status", "code", "detail", "remedy", "expected", "got", "errors")
 
