@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from gput.answers import Told, object_of, only_asked, read_as, text_of
 from gput.download import Download
-from gput.ids import pick, whole
+from gput.ids import joined, pick, whole
 from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
@@ -111,10 +111,10 @@ class Api:
         """All items of a list, page by page."""
         return [*await pages(lambda after: self.get(path, after=after, limit=PAGE, **params), "orchestrator")]
 
-    async def would(self, path: str, body: Any = None) -> Verdict:
+    async def would(self, *path: str, body: Any = None) -> Verdict:
         """What the orchestrator says beforehand to the act at this path (docs/adr/0052). Raises: as the act would be; as `only_asked`."""
         with only_asked("orchestrator"):  # it may read given weights, as for a submission
-            answer = await self._ask("POST", f"/v1/dry-run/{path}", json=body, timeout_s=UPLOAD_TIMEOUT_S)
+            answer = await self._ask("POST", f"/v1/dry-run/{joined(*path)}", json=body, timeout_s=UPLOAD_TIMEOUT_S)
         return read_as(Verdict, answer)
 
     async def whoami(self) -> Any:

@@ -106,7 +106,7 @@ async def would(client: Api, manifest: Manifest, paths: Sequence[Path], idempote
     missing: list[str] = []
     unjudged: list[str] = []
     try:
-        unjudged += (await client.would("sessions", unsigned.model_dump(mode="json", exclude_none=True))).unjudged
+        unjudged += (await client.would("sessions", body=unsigned.model_dump(mode="json", exclude_none=True))).unjudged
     except REFUSALS as error:
         met = _brought(manifest, starting, files) & {entry.get("code", "") for entry in error.errors or ()}
         missing += _sentences(error, but=met)

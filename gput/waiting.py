@@ -46,8 +46,8 @@ class _SyncApi:
     def items(self, path: str, **params: Any) -> list[Any]:
         return self._work.done(self._client.items(path, **params))
 
-    def would(self, path: str, body: Any = None) -> Verdict:
-        return self._work.done(self._client.would(path, body))
+    def would(self, *path: str, body: Any = None) -> Verdict:
+        return self._work.done(self._client.would(*path, body=body))
 
     def whoami(self) -> Any:
         return self._work.done(self._client.whoami())

@@ -100,7 +100,7 @@ def enrol(
             return await client.enrol(name, public, role)
         said = {"name": name, "role": role, "public_key": public.hex()}
         with judged():
-            verdict = await client.would("parties", said)
+            verdict = await client.would("parties", body=said)
         was = "new" if verdict.changes else "enrolled so already"
         say(f"would enrol {name} as {role}; {name} is {was}; nothing was done")
         return {**said, "key": fingerprint(public)}

@@ -93,7 +93,7 @@ async def _asked(client: AsyncClient, public: bytes) -> Any:
     """Who may change its key to this one."""
     me = await _enrolled(client)
     with judged():
-        await client.would(f"parties/{me['name']}/key", {"public_key": public.hex()})
+        await client.would("parties", me["name"], "key", body={"public_key": public.hex()})
     return me
 
 
@@ -181,9 +181,7 @@ def replace_key(
     if dry_run:
         said = {"public_key": public.hex(), "replaces": was["key"]}
         with judged():
-            verdict = connect(
-                url, key, lambda client: client.would(f"parties/{quote(name, safe='')}/replacement", said)
-            )
+            verdict = connect(url, key, lambda client: client.would("parties", name, "replacement", body=said))
         say(f"{would_do(f'replace {change}', verdict)}; nothing was done")
         show(was, fmt)
         return

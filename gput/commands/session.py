@@ -193,7 +193,7 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
         if not dry_run:
             return await client.act(name, action)
         with judged():
-            verdict = await client.would(f"sessions/{name}/{action}")
+            verdict = await client.would("sessions", name, action)
         view = await client.session(name)
         say(f"{would_do(f'{action} {name}', verdict)}, which is {view['phase']}; nothing was done")
         return view

@@ -26,7 +26,7 @@ async def refused(world: SuccessorWorld, manifest: Any, owner: AsyncClient | Non
     """(code, field of the first finding) with which a submission is refused, and with which it was said beforehand that it would be."""
     client = owner or world.owner
     with pytest.raises(InvalidManifest) as before:
-        await client.would("sessions", {"document": b64encode(manifest.canonical()).decode()})
+        await client.would("sessions", body={"document": b64encode(manifest.canonical()).decode()})
     with pytest.raises(InvalidManifest) as caught:
         await client.submit(manifest)
     told = ("code", "detail", "remedy", "errors")
