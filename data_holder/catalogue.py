@@ -220,6 +220,10 @@ class Catalogue:
         path, options = await self._where(name, for_new=True)
         return await self._reads.run(lambda go_on: inspect_dataset(path, program, options=options, go_on=go_on))
 
+    async def for_new(self, name: str) -> Path:
+        """Where a dataset lies that a new approval names; whether there is anything, is not looked at. Raises: as `inspect`."""
+        return (await self._where(name, for_new=True))[0]
+
     async def open_dataset(self, name: str, program: ProgramManifest) -> Dataset:
         """The memory-mapped dataset in the program's record schema: of one that was inspected, or approved by the root of its records.
 

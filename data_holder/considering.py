@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from data_holder.approvals import Approvals
+from data_holder.deciding import Word
 from data_holder.fitting import UNFIT
 from data_holder.ledger import Ledger
 from data_holder.once_at_a_time import MANIFEST_AGAIN, OnceAtATime, manifest_again
@@ -142,6 +143,5 @@ class Considering:
         return error
 
     async def _decide(self, session: str, request: VerifiedManifest, decision: Decision, reason: str) -> None:
-        await self._approvals.decide(
-            session, request.digest, decision, dataset=None, reason=printable(reason)[:500], by="policy"
-        )
+        word = Word(request.digest, decision, reason=printable(reason)[:500])
+        await self._approvals.decide(session, word, by="policy")

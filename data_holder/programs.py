@@ -42,6 +42,11 @@ class Programs:
             self._at_hand[digest] = data, verify_program(data, digest)
         return self._at_hand[digest][1]
 
+    async def kept(self, session: str, digest: str) -> ProgramManifest | None:
+        """As `of`, of a program that was fetched; None: it was not yet. Raises: VerificationFailed, InvalidProgram."""
+        data = (await self._store.read(lambda connection: rows.request(connection, session)))["program"]
+        return None if data is None else await asyncio.to_thread(verify_program, data, digest)
+
     async def _fetched(self, digest: str) -> bytes:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
         return await asyncio.to_thread(program_from_archive, archive, digest)

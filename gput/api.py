@@ -15,9 +15,9 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Self
 
-from gput.answers import Told, object_of, read_as, text_of
+from gput.answers import Told, object_of, only_asked, read_as, text_of
 from gput.download import Download
-from gput.ids import pick, whole
+from gput.ids import joined, pick, whole
 from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
@@ -30,6 +30,7 @@ from shared.service.clock import Clock, system_clock, system_entropy
 from shared.service.event_reader import NO_EVENT, Event, iter_sse
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
+from shared.wire.dry_run import Verdict
 from shared.wire.visit import Signed
 
 UPLOAD_TIMEOUT_S = 600.0
@@ -69,14 +70,7 @@ class _Lull:
 
 
 class Api:
-    """Talks to one orchestrator as one party.
-
-    Args:
-        url: the orchestrator's base URL; of an orchestrator and its standby, both, comma-separated.
-        key: the party's Ed25519 key, or the file that holds it.
-        peers: another way to reach services, for instance inside one process; closed with the client.
-        clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.
-    """
+    """Talks to one orchestrator as one party; its arguments are `gput.client.AsyncClient`'s, which believes nobody unasked."""
 
     def __init__(
         self, url: str, key: PartyKey | Path | str, *, peers: Peers | None = None, clock: Clock = system_clock
@@ -116,6 +110,12 @@ class Api:
     async def items(self, path: str, **params: Any) -> list[Any]:
         """All items of a list, page by page."""
         return [*await pages(lambda after: self.get(path, after=after, limit=PAGE, **params), "orchestrator")]
+
+    async def would(self, *path: str, body: Any = None) -> Verdict:
+        """What the orchestrator says beforehand to the act at this path (docs/adr/0052). Raises: as the act would be; as `only_asked`."""
+        with only_asked("orchestrator"):  # it may read given weights, as for a submission
+            answer = await self._ask("POST", f"/v1/dry-run/{joined(*path)}", json=body, timeout_s=UPLOAD_TIMEOUT_S)
+        return read_as(Verdict, answer)
 
     async def whoami(self) -> Any:
         """Name, role and key fingerprint as the orchestrator knows them."""

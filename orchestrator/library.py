@@ -152,11 +152,13 @@ class Library:
             programs[manifest.program], mixed = archive.manifest, mixes_samples(archive.graphs["train"])
             changing = archive.graphs["train"].changed_state
             archive_bytes = len(await self.archive_bytes(manifest.program))
-        wanted = [weights_digest(manifest, program) for program in programs.values()]
+        wanted = weights_digest(manifest, programs.get(manifest.program))
         weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
         return Known(
             programs=programs,
-            weights={d: partial(self.files["weights"].find, d) for d in wanted if d is not None and d in weights},
+            weights={wanted: partial(self.files["weights"].find, wanted)}
+            if wanted is not None and wanted in weights
+            else {},
             validation=validation,
             parties=await self._store.read(holders),
             gpus=gpus,

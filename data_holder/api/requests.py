@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from data_holder.api.access import HolderDep, Once, Reader, Writer
@@ -22,6 +22,7 @@ from data_holder.api.models import (
     SessionPath,
 )
 from data_holder.assembly import Holder
+from data_holder.deciding import Word
 from data_holder.estimate import expected
 from data_holder.policy_rules import allowed
 from data_holder.requests import verify_decision, verify_manifest, verify_program, verify_signer
@@ -32,10 +33,13 @@ from shared.claims.accountant import spent
 from shared.claims.free_text import unseen
 from shared.claims.program import ProgramManifest
 from shared.errors import BadRequest, Conflict
+from shared.service.idempotency import HEADER as KEY_HEADER
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.pagination import Paging
+from shared.wire.dry_run import Verdict
 from shared.wire.visit import Decision
 
+B = TypeVar("B", ApproveBody, RefuseBody)
 router = APIRouter(prefix="/v1", tags=["approvals"])
 
 
@@ -54,21 +58,35 @@ async def show_request(session: SessionPath, _: Reader, holder: HolderDep) -> Re
     return await _detail(holder, session)
 
 
+def _legible(body: B) -> B:
+    """Raises: BadRequest `unseen-text`: the orchestrator would not take it, and it would be signed by then."""
+    if found := unseen(body.reason, but="\n\t"):
+        raise BadRequest(f"the reason holds what cannot be seen: {found}", code="unseen-text")
+    return body
+
+
+def _word(verb: Decision, body: ApproveBody | RefuseBody, *, keyed: bool) -> Word:
+    said = body if isinstance(body, ApproveBody) else ApproveBody(manifest=body.manifest)
+    return Word(body.manifest, verb, said.dataset, body.reason, said.anew, keep_equal=keyed)
+
+
 async def _decided(
     holder: Holder, once: Once, session: str, verb: Decision, body: ApproveBody | RefuseBody
 ) -> Response:
-    said = body if isinstance(body, ApproveBody) else ApproveBody(manifest=body.manifest)
-    if found := unseen(body.reason, but="\n\t"):  # the orchestrator would not take it, and it would be signed by then
-        raise BadRequest(f"the reason holds what cannot be seen: {found}", code="unseen-text")
+    measure = not isinstance(body, ApproveBody) or body.statistics
 
     async def act(keyed: bool) -> Response:
-        await holder.approvals.decide(
-            session, body.manifest, verb, dataset=said.dataset, reason=body.reason, by="operator", keep_equal=keyed,
-            measure=said.statistics, anew=said.anew,
-        )  # fmt: skip
+        await holder.approvals.decide(session, _word(verb, body, keyed=keyed), by="operator", measure=measure)
         return JSONResponse((await _detail(holder, session)).model_dump(mode="json"))
 
     return await once(act)
+
+
+async def _judged(
+    holder: Holder, request: Request, session: str, verb: Decision, body: ApproveBody | RefuseBody
+) -> Verdict:
+    """With an Idempotency-Key as the act with one: the same again is no mistake. Nothing is kept under it."""
+    return await holder.approvals.judging.verdict(session, _word(verb, body, keyed=KEY_HEADER in request.headers))
 
 
 @router.post(
@@ -76,7 +94,16 @@ async def _decided(
     response_model=RequestDetail, openapi_extra=KEY_HONOURED,
 )  # fmt: skip
 async def approve(session: SessionPath, body: ApproveBody, _: Writer, holder: HolderDep, once: Once) -> Response:
-    return await _decided(holder, once, session, "approve", body)
+    return await _decided(holder, once, session, "approve", _legible(body))
+
+
+@router.post(
+    "/dry-run/requests/{session}/approve", summary="Whether it could be approved, as far as that is known before its dataset is read"
+)  # fmt: skip
+async def ask_approve(
+    session: SessionPath, body: ApproveBody, _: Writer, holder: HolderDep, request: Request
+) -> Verdict:
+    return await _judged(holder, request, session, "approve", _legible(body))
 
 
 @router.post(
@@ -84,7 +111,12 @@ async def approve(session: SessionPath, body: ApproveBody, _: Writer, holder: Ho
     openapi_extra=KEY_HONOURED,
 )  # fmt: skip
 async def refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, once: Once) -> Response:
-    return await _decided(holder, once, session, "refuse", body)
+    return await _decided(holder, once, session, "refuse", _legible(body))
+
+
+@router.post("/dry-run/requests/{session}/refuse", summary="Whether it could be refused; nothing is done")
+async def ask_refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, request: Request) -> Verdict:
+    return await _judged(holder, request, session, "refuse", _legible(body))
 
 
 @router.post(
@@ -92,7 +124,12 @@ async def refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: Hold
     response_model=RequestDetail, openapi_extra=KEY_HONOURED,
 )  # fmt: skip
 async def veto(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, once: Once) -> Response:
-    return await _decided(holder, once, session, "veto", body)
+    return await _decided(holder, once, session, "veto", _legible(body))
+
+
+@router.post("/dry-run/requests/{session}/veto", summary="Whether an approval could be withdrawn; nothing is done")
+async def ask_veto(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, request: Request) -> Verdict:
+    return await _judged(holder, request, session, "veto", _legible(body))
 
 
 @router.get("/policy", summary="The local policy as loaded")

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from orchestrator.holders.inbox import Inboxes
-from orchestrator.parties import _sessions_with
+from orchestrator.party_rules import sessions_with
 from orchestrator.runner import supervisor as supervisors
 from orchestrator.runner.recoveries import Recoveries
 from orchestrator.runner.supervisor import Supervisor
@@ -206,7 +206,7 @@ async def test_who_looks_at_the_sessions_again_outlives_what_breaks_a_look(monke
 async def test_a_key_may_be_replaced_though_another_sessions_row_is_damaged(tmp_path: Path) -> None:
     room, _ = await two(tmp_path)
     await changed(room, ROWS["summary cut"])
-    assert await room.store.read(lambda connection: _sessions_with(connection, "h0")) == [OTHER]
+    assert await room.store.read(lambda connection: sessions_with(connection, "h0")) == [OTHER]
     await room.store.close()
 
 
