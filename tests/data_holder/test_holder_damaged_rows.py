@@ -23,7 +23,10 @@ class NoText(bytes):
 
 
 NO_JSON = ["{", "", "7", "[1]", '[{"check": 1}]', '[{"rule": "x"}]', "[" * 100_000, b"\xff", NoText(b"[\xff]")]
-NO_OPTIONS = ["{", "", "7", "[]", '{"unknown": 1}', '{"separator": NaN}', "[" * 100_000, b"\xff", NoText(b"{\xff}")]
+NO_OPTIONS = [
+    "{", "", "7", "[]", '{"unknown": 1}', '{"separator": NaN}', "[" * 100_000, b"\xff", NoText(b"{\xff}"), '{"separator": 924}',
+    '{"delimiter": ",,"}', '{"label": "\\ud800"}',
+]  # fmt: skip
 
 
 def damage(folder: Path, column: str, kept: Any, which: str = "true") -> None:

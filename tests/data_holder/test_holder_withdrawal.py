@@ -14,7 +14,7 @@ from shared.claims.records import RecordField, RecordSchema
 from shared.service.retention import DAY_S
 from tests.data_holder.conftest import Start
 from tests.data_holder.holder_world import SESSION, make_manifest
-from tests.data_holder.test_holder_catalogue import waiting_for
+from tests.data_holder.test_holder_catalogue import tamper, waiting_for
 from tests.data_holder.test_holder_visits import visit
 
 LATER = "s_00000000000later"
@@ -100,3 +100,20 @@ async def test_what_its_operator_takes_out_of_the_settings_serves_only_sessions_
         assert [one["name"] for one in (await running.get("/v1/datasets"))["items"]] == ["others"]
     async with start() as running:  # named again
         await running.until(lambda: len({a.session for a in running.orchestrator.approvals}) == 2)
+
+
+@pytest.mark.parametrize("options", ["{", '{"separator": 924}', '{"label": "\\ud800"}'])
+async def test_one_whose_options_are_damaged_is_forgotten_and_said_like_the_others(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    """What was to be said of it ended the sweep, after its row was gone: no later one said it either."""
+    log = Mock()
+    monkeypatch.setattr(withdrawal, "_log", log)
+    async with start(approve="manual"):
+        pass
+    async with start(datasets={}, approve="manual") as running:
+        tamper(tmp_path, "UPDATE holder_datasets SET options = ?", options)
+        running.clock.now += DAY_S
+        await running.holder.runner.retention.sweep()
+        assert (await running.get("/v1/datasets"))["items"] == []
+    assert [call.kwargs.get("declared") for call in log.warning.call_args_list] == [None, {}]
