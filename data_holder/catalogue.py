@@ -168,7 +168,7 @@ class Catalogue:
         more, or are gone: it holds their records."""
         self.withdrawals.tell(await self._store.write(self.withdrawals.forget))
         kept = await self._store.read(rows.all_datasets)
-        paths = {*self._configured.values(), *(Path(row["path"]) for row in kept)}
+        paths = {*self._configured.values(), *(Path(str(row["path"])) for row in kept)}
         try:
             count = await asyncio.to_thread(forget_converted, self._cache_dir, paths)
         except OSError as error:

@@ -7,6 +7,7 @@ what was converted of it, which takes hours, outlive that for a while.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import isfinite
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection
@@ -44,11 +45,7 @@ class Withdrawals:
 
     def begin(self, connection: Connection) -> list[str]:
         """At a start: those that the last one still named count from now on; which they are."""
-        new = [
-            row["name"]
-            for row in rows.all_datasets(connection)
-            if self.is_withdrawn(row) and row["source"] != _WITHDRAWN
-        ]
+        new = [row["name"] for row in rows.all_datasets(connection) if self.is_withdrawn(row) and not _counts(row)]
         for name in new:
             update_row(connection, DATASETS, {"name": name}, {"source": _WITHDRAWN, "added_at": self._clock()})
         return new
@@ -61,9 +58,7 @@ class Withdrawals:
     def forget(self, connection: Connection) -> list[rows.Row]:
         """Remove those withdrawn for long that no approved session needs; what was kept of them."""
         last = self._clock() - FORGOTTEN_S
-        known = [
-            row for row in rows.all_datasets(connection) if row["source"] == _WITHDRAWN and row["added_at"] <= last
-        ]
+        known = [row for row in rows.all_datasets(connection) if _counts(row) and row["added_at"] <= last]
         found = [row for row in known if self.is_withdrawn(row)]
         gone = rows.drop_unused(connection, [row["name"] for row in found])
         return [row for row in found if row["name"] in gone]
@@ -75,3 +70,8 @@ class Withdrawals:
             _log.warning(
                 "forgot a dataset that the settings do not name any more", dataset=row["name"], declared=declared
             )
+
+
+def _counts(row: Mapping[str, Any]) -> bool:
+    """Whether a row says since when it is withdrawn; a damaged time is none, and counts anew from the next start on."""
+    return row["source"] == _WITHDRAWN and isinstance(row["added_at"], float) and isfinite(row["added_at"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ import pytest
 from data_holder import runner
 from data_holder.receipts import DAMAGED as DAMAGED_CHECK
 from data_holder.rule_finding import DAMAGED as DAMAGED_FINDING
-from tests.data_holder.conftest import Start
+from data_holder.tables.schema import DATASETS, RECEIPTS, REQUESTS, VISITS
+from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_answers import answering
 from tests.data_holder.holder_receipts import visited
 from tests.data_holder.holder_world import SESSION
-from tests.data_holder.test_holder_catalogue import tamper
+from tests.data_holder.test_holder_catalogue import database, tamper
 from tests.data_holder.test_holder_receipts import stored
 
 
@@ -119,3 +122,60 @@ async def test_a_flipped_bit_takes_away_neither_the_sweep_nor_the_start(start: S
         [dataset], [request] = [(await running.get(f"/v1/{what}"))["items"] for what in ("datasets", "requests")]
         assert (dataset["options"], dataset["fault"]) == ({}, None), "the settings say it again"
         assert (request["session"], request["reason"]) == (SESSION, "{\N{REPLACEMENT CHARACTER}}")
+
+
+TABLES = {"datasets": DATASETS, "requests": REQUESTS, "visits": VISITS, "receipts": RECEIPTS}
+SORTS: list[Any] = [NoText(b"[\xff]"), b"\xff", "x", float("inf")]
+"""What a flipped bit makes of a cell, or of its type."""
+TOLD = {
+    "holder_requests.state": "state", "holder_requests.decided_by": "decided_by", "holder_requests.decided_at": "decided_at",
+    "holder_requests.reason": "reason", "holder_requests.dataset": "dataset", "holder_receipts.backend": "backend",
+    "holder_receipts.epoch": "epoch", "holder_receipts.closed_at": "closed_at",
+}  # fmt: skip
+
+
+async def whole(running: Running) -> None:
+    """A row in each of the tables."""
+    document, report = await visited(running)
+    running.orchestrator.close_visit(running.orchestrator.make_receipt(document, report))
+    assert (await stored(running))["verified"]
+
+
+@pytest.mark.parametrize("path", TABLES)
+async def test_whatever_cell_is_damaged_its_row_is_shown(start: Start, tmp_path: Path, path: str) -> None:
+    """What could not be shown of one row took all the others away."""
+    table = TABLES[path]
+    async with start() as running:
+        await whole(running)
+        [before] = (await running.get(f"/v1/{path}"))["items"]
+        assert before["fault"] is None
+        for column in table.c:
+            if column.primary_key:
+                continue
+            with closing(sqlite3.connect(database(tmp_path))) as connection:
+                [kept] = connection.execute(f'SELECT "{column.name}" FROM {table.name}').fetchone()
+            for sort in SORTS:
+                damage(tmp_path, f'{table.name}."{column.name}"', sort)
+                [shown] = (await running.get(f"/v1/{path}"))["items"]
+                assert {**shown, "fault": None}.keys() == before.keys()
+                await running.holder.runner.retention.sweep()
+            tamper(tmp_path, f'UPDATE {table.name} SET "{column.name}" = ?', kept)
+        assert (await running.get(f"/v1/{path}"))["items"] == [before]
+
+
+async def test_what_is_damaged_is_told_by_what_is_signed(start: Start, tmp_path: Path) -> None:
+    """Of a request the journal says it, of a receipt its own bytes."""
+    async with start() as running:
+        await whole(running)
+        for place, name in TOLD.items():
+            path = f"/v1/{place.partition('.')[0].removeprefix('holder_')}"
+            [before] = (await running.get(path))["items"]
+            damage(tmp_path, place, b"\xff" if name == "reason" or name == "dataset" else "x")
+            [shown] = (await running.get(path))["items"]
+            assert name in shown["fault"]
+            assert shown[name] == pytest.approx(before[name], abs=1)
+        detail = await running.get(f"/v1/requests/{SESSION}")
+        assert (detail["state"], detail["decided_by"], detail["dataset"]) == ("approved", "policy", "ehr")
+        assert "state" in detail["fault"]
+        tamper(tmp_path, "UPDATE holder_requests SET manifest = 'x'")
+        assert await running.get(f"/v1/requests/{SESSION}") == detail, "the bytes that were approved are in the journal"

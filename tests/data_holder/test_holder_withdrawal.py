@@ -117,3 +117,20 @@ async def test_one_whose_options_are_damaged_is_forgotten_and_said_like_the_othe
         await running.holder.runner.retention.sweep()
         assert (await running.get("/v1/datasets"))["items"] == []
     assert [call.kwargs.get("declared") for call in log.warning.call_args_list] == [None, {}]
+
+
+async def test_one_that_is_withdrawn_since_no_time_at_all_counts_from_the_next_start_on(
+    start: Start, tmp_path: Path
+) -> None:
+    """A damaged time ended every sweep, or was long past."""
+    async with start(approve="manual"):
+        pass
+    for damaged in ("'x'", "-1e999"):
+        async with start(datasets={}, approve="manual") as running:
+            tamper(tmp_path, f"UPDATE holder_datasets SET added_at = {damaged}")
+            await running.holder.runner.retention.sweep()
+            assert (await running.get("/v1/datasets/ehr"))["source"] == "withdrawn"
+    async with start(datasets={}, approve="manual") as running:
+        running.clock.now += DAY_S
+        await running.holder.runner.retention.sweep()
+        assert (await running.get("/v1/datasets"))["items"] == []
