@@ -25,7 +25,7 @@ from data_holder.api.shown import request_view
 from data_holder.assembly import Holder
 from data_holder.estimate import expected
 from data_holder.policy_rules import allowed
-from data_holder.requests import verify_decision, verify_manifest, verify_program, verify_signer
+from data_holder.requests import verify_decision, verify_manifest, verify_signer
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
@@ -121,11 +121,11 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     row = await holder.store.read(lambda connection: rows.request(connection, session))
     state, shown = holder.ledger.state(session), request_view(holder, row)
     request = verify_manifest(state.manifest, holder.approvals.name, holder.approvals.keys)
-    program = row["program"] and verify_program(row["program"], request.manifest.program)
+    program = await holder.approvals.programs.to_show(session, request.manifest.program)
     manifest = request.manifest
     said, owner = verify_decision(state, holder.approvals.keys), verify_signer(state)
     estimate = await expected(
-        holder.orchestrator, session, manifest, program or None, holder.approvals.name, records=state.records or None,
+        holder.orchestrator, session, manifest, program, holder.approvals.name, records=state.records or None,
         ask=shown.state == "waiting",
     )  # fmt: skip
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
