@@ -1,6 +1,7 @@
 """What this holder keeps of finished sessions, receipts included, goes when it was kept long enough. Knows no HTTP.
 
-A session that has not ended, or whose end was never heard of, stays. What was converted of files goes with them.
+A session that has not ended, or whose end was never heard of, stays; so does one whose journal is refused. What was converted of files goes
+with them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Retention:
         ended = sa.select(JOURNAL.c.stream).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
         statement = ended.group_by(JOURNAL.c.stream).having(sa.func.max(JOURNAL.c.at) <= last)
         for session in await self._store.read(lambda c: list(c.execute(statement).scalars())):
-            if self._ledger.knows(session) and self._ledger.state(session).ended is not None:
+            state = self._ledger.find(session)
+            if state is not None and state.ended is not None:
                 await self._begin(session)
         await self._purges.finish(
             REQUESTS.c.session,

@@ -17,7 +17,10 @@ Reason = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["a3" * 32])]
 RequestState = Literal["waiting", "approved", "refused", "vetoed", "ended"]
 Fault = Annotated[
-    str | None, Field(description="what of it cannot be shown, as its row in the database was damaged, and what to do")
+    str | None,
+    Field(
+        description="what is kept of it in the database was damaged, so that it is not shown as it was, or not served; and what to do"
+    ),
 ]
 T = TypeVar("T")
 

@@ -30,6 +30,7 @@ _CELLS = (
     "damaged in the database: {}. Shown is what else says so, and zero or nothing where nothing else does; to have it as it was, restore "
     "a backup, and check the disk"
 )
+_REFUSED = "its journal is refused, so it is not served, and no other session is stopped by it ({}): {}"
 _REQUEST = (
     "session", "state", "phase", "received_at", "dataset", "decided_at", "decided_by", "reason", "delivered", "waiting_for",
 )  # fmt: skip
@@ -50,7 +51,9 @@ def request_view(holder: Holder, row: rows.Row) -> RequestView:
     """A request's row; where it is damaged, by this holder's journal."""
     found = [finding.as_json() for finding in kept_findings(row["findings"])]
     values = {**{name: row[name] for name in _REQUEST}, "manifest": row["manifest_digest"], "findings": found}
-    return _shown(RequestView, values, lambda: _by_journal(holder, str(row["session"])))
+    refusal = holder.ledger.refusal(row["session"])
+    fault = None if refusal is None else _REFUSED.format(refusal.code, refusal.advice)
+    return _shown(RequestView, values, lambda: _by_journal(holder, str(row["session"])), fault)
 
 
 def visit_view(row: rows.Row) -> VisitView:

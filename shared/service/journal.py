@@ -184,6 +184,11 @@ def _stale(stream: str, expected: int, got: int | None) -> Conflict:
     )
 
 
+def misplaced(stream: str) -> VerificationFailed:
+    """What is to be said of a stream that `streams` names and that has no rows: the name of one was changed into no text at all."""
+    return _tampered(stream, 1, "the row that bears this name is not found by it")
+
+
 def _tampered(stream: str, seq: int, why: str) -> VerificationFailed:
     return VerificationFailed(
         f"journal {stream}, fact {seq}: {why}",
