@@ -82,10 +82,10 @@ class Approvals:
         self._commitments, self._default_dataset = commitments, default_dataset
         self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
         self._deciding = asyncio.Lock()
-        self._programs = Programs(store, link)
+        self.programs = Programs(store, link)
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
         defaults = (None if policy is None else policy.dataset, default_dataset)
-        self.judging = Judging(name, lambda: self.keys, ledger, catalogue, self._programs, self._predecessors, defaults)
+        self.judging = Judging(name, lambda: self.keys, ledger, catalogue, self.programs, self._predecessors, defaults)
         commitments.told = self._busy
         self.on_veto: Callable[[str], None] = lambda session: None
 
@@ -151,7 +151,7 @@ class Approvals:
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
         """The request as verified from its bytes: manifest and program. Raises: as `examined`."""
         request = verify_manifest(self._ledger.state(session).manifest, self.name, self.keys)
-        return request, await self._programs.of(session, request.manifest.program)
+        return request, await self.programs.of(session, request.manifest.program)
 
     @asynccontextmanager
     async def _shown(self, session: str, whom: str) -> AsyncIterator[None]:

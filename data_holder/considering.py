@@ -43,7 +43,7 @@ class Considering:
 
     async def due(self) -> list[str]:
         """Sessions that are to be considered now. Raises: Unavailable."""
-        waiting = await self._approvals.unconsidered()
+        waiting = [session for session in await self._approvals.unconsidered() if self._is_open(session)]
         self._failed = {session: due for session, due in self._failed.items() if self._is_open(session)}
         again = [session for session, due in self._failed.items() if due.is_now]
         return [*again, *(session for session in self._once.not_behind(waiting) if session not in self._failed)]
@@ -80,10 +80,8 @@ class Considering:
             _log.warning("approvals name a dataset that is not known", dataset=name, remedy=_UNKNOWN)
 
     def _is_open(self, session: str) -> bool:
-        if not self._ledger.knows(session):
-            return False
-        state = self._ledger.state(session)
-        return state.decision is None and state.ended is None
+        state = self._ledger.find(session)
+        return state is not None and state.decision is None and state.ended is None
 
     def _once_more(self, session: str, last_s: float) -> None:
         self._failed[session] = Due.after(self._failed.get(session), FIRST_PAUSE_S, last_s)

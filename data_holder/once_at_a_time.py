@@ -60,7 +60,8 @@ class OnceAtATime:
         return [one for one in open_ones if one not in self._behind]
 
     def _is_in_front(self, other: str) -> bool:
-        return self._ledger.knows(other) and self._goes_on(self._ledger.state(other))
+        state = self._ledger.find(other)
+        return state is not None and self._goes_on(state)
 
     def _goes_on(self, state: SessionState) -> bool:
         if state.ended is not None:

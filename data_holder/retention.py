@@ -1,7 +1,7 @@
 """What this holder keeps of finished sessions, receipts included, goes when it was kept long enough. Knows no HTTP.
 
-A session that has not ended, or whose end was never heard of, stays. One that never began, and that no orchestrator knew, has no receipts
-and goes sooner. What was converted of files goes with them.
+A session that has not ended, or whose end was never heard of, stays; so does one whose journal is refused. One that never began, and that
+no orchestrator knew, has no receipts and goes sooner. What was converted of files goes with them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Retention:
         ended = sa.select(JOURNAL.c.stream, newest).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
         statement = ended.group_by(JOURNAL.c.stream).having(newest <= now - min(self._keep_s, KEPT_S))
         for session, at in await self._store.read(lambda c: c.execute(statement).all()):
-            state = self._ledger.state(session) if self._ledger.knows(session) else None
+            state = self._ledger.find(session)
             if state is not None and state.ended is not None and (at <= now - self._keep_s or never_began(state)):
                 await self._begin(session)
         await self._purges.finish(

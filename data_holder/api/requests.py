@@ -21,12 +21,12 @@ from data_holder.api.models import (
     SessionBody,
     SessionPath,
 )
+from data_holder.api.shown import request_view
 from data_holder.assembly import Holder
 from data_holder.deciding import Word
 from data_holder.estimate import expected
 from data_holder.policy_rules import allowed
-from data_holder.requests import verify_decision, verify_manifest, verify_program, verify_signer
-from data_holder.rule_finding import kept_findings
+from data_holder.requests import verify_decision, verify_manifest, verify_signer
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
@@ -50,7 +50,7 @@ async def list_requests(
     listing = paging.of(f"requests/{state}")
     found = await holder.store.read(lambda connection: rows.requests(connection, state, listing.after, listing.ask))
     shown = listing.cut(found, lambda row: row["session"])
-    return Page(items=[RequestView(**_view(row)) for row in shown], next=listing.next)
+    return Page(items=[request_view(holder, row) for row in shown], next=listing.next)
 
 
 @router.get("/requests/{session}", summary="One request in full: manifest, program, policy findings")
@@ -153,30 +153,22 @@ async def check_policy(body: SessionBody, _: Writer, holder: HolderDep) -> Check
     )
 
 
-def _view(row: dict[str, Any]) -> dict[str, Any]:
-    same = (
-        "session", "state", "phase", "received_at", "dataset", "decided_at", "decided_by", "reason", "delivered", "waiting_for",
-    )  # fmt: skip
-    view = {name: row[name] for name in same}
-    found = [finding.as_json() for finding in kept_findings(row["findings"])]
-    return {**view, "manifest": row["manifest_digest"], "findings": found}
-
-
 async def _detail(holder: Holder, session: str) -> RequestDetail:
     """The request as verified again from its bytes, not as the row tells it."""
     row = await holder.store.read(lambda connection: rows.request(connection, session))
-    request = verify_manifest(row["manifest"], holder.approvals.name, holder.approvals.keys)
-    program = row["program"] and verify_program(row["program"], request.manifest.program)
-    state = holder.ledger.state(session)
+    state, shown = holder.ledger.state(session), request_view(holder, row)
+    request = verify_manifest(state.manifest, holder.approvals.name, holder.approvals.keys)
+    program = await holder.approvals.programs.to_show(session, request.manifest.program)
     manifest = request.manifest
     said, owner = verify_decision(state, holder.approvals.keys), verify_signer(state)
     estimate = await expected(
-        holder.orchestrator, session, manifest, program or None, holder.approvals.name, records=state.records or None,
-        ask=row["state"] == "waiting",
+        holder.orchestrator, session, manifest, program, holder.approvals.name, records=state.records or None,
+        ask=shown.state == "waiting",
     )  # fmt: skip
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
     view = {
-        **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
+        **shown.model_dump(), "manifest": request.digest, "document": json_value(request.data),
+        "dataset_root": state.dataset_root or None,
         "decision": said and said.decision,
         "owner": None if owner is None else owner.fingerprint,
         "privacy": planned and planned.model_dump(mode="json"),
