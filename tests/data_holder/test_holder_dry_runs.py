@@ -43,7 +43,7 @@ async def kept(running: Running) -> dict[str, Any]:
 
     folder, approvals = running.holder.foundation.settings.data_dir, running.holder.approvals
     files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and ".db" not in path.name}
-    remembered = [approvals._predecessors._checked, [*approvals._programs._at_hand], approvals._commitments._building]
+    remembered = [approvals._predecessors._checked, [*approvals.programs._at_hand], approvals._commitments._building]
     sent = [str(running.orchestrator.approvals), str(running.holder.ledger.state(SESSION))]
     return {**await running.holder.store.read(tables), "files": files, "memory": str(remembered), "sent": sent}
 
