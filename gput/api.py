@@ -145,7 +145,7 @@ class Api:
         return await self._ask("PUT", f"/v1/parties/{name}/replacement", *ME, json=body)
 
     async def upload_program(self, archive: bytes) -> Any:
-        """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
+        """Store a program archive; its digest names it. Raises InvalidProgram: before it is sent, if it is none."""
         digest = open_archive(archive).digest.hex()
         return await self._put(f"/v1/programs/{digest}/archive", archive)
 

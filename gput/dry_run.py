@@ -21,6 +21,7 @@ from gput.uploads import (
     program_in,
     programs_weights,
     starts_from,
+    unfit,
     with_weights,
 )
 from shared.canonical import sha256
@@ -36,7 +37,7 @@ REFUSALS: Final = (BadRequest, NotPermitted, NotFound, Conflict, Refused, LimitE
 knows no dry runs (`gput.answers.only_asked`)."""
 UNKNOWN_PROGRAM: Final = "unknown-program"
 UNJUDGED: Final = {
-    UNKNOWN_PROGRAM: "whether the program may be stored, and what depends on it (weights, buffer, memory, privacy, predecessor)",
+    UNKNOWN_PROGRAM: "what depends on the program (weights, buffer, memory, privacy, predecessor)",
     "unknown-weights": "whether the weights are finite and the program's",
     "unknown-validation-dataset": "whether the held-out records are as many as the manifest says",
 }
@@ -45,12 +46,14 @@ UNJUDGED: Final = {
 
 @dataclass(frozen=True)
 class _File:
-    """A file that would be uploaded first. `program`: the digest of the archive that it is; `starts_from`: weights that this one names."""
+    """A file that would be uploaded first. `program`: the digest of the archive that it is; `starts_from`: weights that this one names;
+    `unfit`: why it is none that may be stored now."""
 
     path: Path
     sha256: str
     program: str | None
     starts_from: str | None
+    unfit: GputError | None
 
 
 @contextmanager
@@ -110,7 +113,9 @@ async def would(client: Api, manifest: Manifest, paths: Sequence[Path], idempote
     except REFUSALS as error:
         met = _brought(manifest, starting, files) & {entry.get("code", "") for entry in error.errors or ()}
         missing += _sentences(error, but=met)
-        missing += await _lacking(client, manifest, starting, files) if UNKNOWN_PROGRAM in met else []
+        if UNKNOWN_PROGRAM in met and own is not None:
+            missing += [f"{own.path}: {own.unfit.advice} [{own.unfit.code}]"] if own.unfit is not None else []
+            missing += await _lacking(client, manifest, starting, files)
         unjudged += [f"{UNJUDGED[code]}: the file is uploaded first, and not stored yet" for code in sorted(met)]
     return {
         "name": manifest.name, "owner": me["name"], "manifest_digest": manifest.digest().hex(), "rounds": manifest.rounds,
@@ -125,7 +130,7 @@ def _files(manifest: Manifest, paths: Sequence[Path]) -> list[_File]:
 
 def _file(path: Path) -> _File:
     content = content_of(path, "no-file")
-    return _File(path, sha256(content).hex(), program_in(content), starts_from(content))
+    return _File(path, sha256(content).hex(), program_in(content), starts_from(content), unfit(content))
 
 
 def _brought(manifest: Manifest, starting: str | None, files: Sequence[_File]) -> set[str]:

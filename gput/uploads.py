@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gput.files import content as content_of
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
+from shared.claims.new_programs import check_new
 from shared.errors import BadRequest, InvalidProgram, NotFound
 from shared.service.act_key import check_act_key
 
@@ -81,6 +82,19 @@ def starts_from(content: bytes) -> str | None:
         return getattr(open_archive(content).manifest.initial_weights, "sha256", None)
     except InvalidProgram:
         return None
+
+
+def unfit(content: bytes) -> InvalidProgram | None:
+    """Why these bytes, if they are a program's archive, are none that may be stored anew, by the rules that the orchestrator asks."""
+    try:
+        archive = open_archive(content)
+    except InvalidProgram:
+        return None
+    try:
+        check_new(archive)
+    except InvalidProgram as error:
+        return error
+    return None
 
 
 async def _other(client: Api, manifest: Manifest, weights: set[str | None], path: Path, content: bytes) -> str:

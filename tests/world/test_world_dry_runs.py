@@ -6,15 +6,18 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from data_holder.api import requests as holder_room
 from orchestrator.app import ROOMS
+from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
 from shared.errors import BadRequest
 from shared.service.data_dir import held
+from tests.workload.workload_helpers import repack
 from tests.world.test_world_keys import client_of
 from tests.world.world import NewWorld
 from tests.world.world_hand import Hand, at_hand, operator_at_hand
@@ -266,3 +269,19 @@ async def test_a_malformed_key_is_refused_before_anything_is_uploaded(hand: Hand
         with pytest.raises(BadRequest, match="Idempotency-Key"):
             await client.sessions.submit(Path(manifest), upload_files=[program], idempotency_key="two words")
     assert await hand.world.owner.items("programs") == []
+
+
+async def test_a_program_that_may_not_be_new_is_told_before_it_is_uploaded(asked: tuple[Hand, str]) -> None:
+    """Its archive opens, and only who has it can say more: the orchestrator has not. Once it is stored, nobody asks that of it again."""
+
+    def beyond(declared: dict[str, Any], *_: dict[str, Any]) -> None:
+        declared["description"] = "of a release \u202e before the rule"
+
+    hand, _ = asked
+    archive = repack(hand.world.material.archive, beyond)
+    manifest = hand.world.material.manifest(name="another", program=open_archive(archive).digest.hex())
+    words = ("session", "submit", hand.write("m.json", manifest.canonical()), "--upload", hand.write("p.gput", archive))
+    for more in (["--dry-run"], []):
+        code, _, said = await hand(*words, *more)
+        assert (code, "[unseen-text]" in said) == (2, True), said
+    assert [one["digest"] for one in await hand.world.owner.items("programs")] == [hand.world.material.program]
