@@ -18,10 +18,11 @@ from data_holder.awaiting import Awaiting
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.datasets import CONVERSION
-from data_holder.deciding import check_may_decide, corrects, is_decided, read_as_approved
+from data_holder.deciding import Word, corrects, read_as_approved
 from data_holder.delivery import Delivery
 from data_holder.fitting import Chosen, fitting
 from data_holder.identity import OwnKeys
+from data_holder.judging import Judging
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.policy import Policy
@@ -58,7 +59,7 @@ from shared.service.logging import get_logger
 from shared.service.printable import printable
 from shared.service.statements import put_row, update_row
 from shared.service.store import Store
-from shared.wire.visit import Approval, Decision
+from shared.wire.visit import Approval
 
 _NEVER = (VerificationFailed, InvalidManifest, InvalidProgram)
 """What no waiting makes good: somebody lied, or the manifest may not be approved. (Of a dataset it is this holder's to mend.)"""
@@ -81,8 +82,10 @@ class Approvals:
         self._commitments, self._default_dataset = commitments, default_dataset
         self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
         self._deciding = asyncio.Lock()
-        self._programs = Programs(store, link)
+        self.programs = Programs(store, link)
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
+        defaults = (None if policy is None else policy.dataset, default_dataset)
+        self.judging = Judging(name, lambda: self.keys, ledger, catalogue, self.programs, self._predecessors, defaults)
         commitments.told = self._busy
         self.on_veto: Callable[[str], None] = lambda session: None
 
@@ -148,7 +151,7 @@ class Approvals:
     async def show(self, session: str) -> tuple[VerifiedManifest, ProgramManifest]:
         """The request as verified from its bytes: manifest and program. Raises: as `examined`."""
         request = verify_manifest(self._ledger.state(session).manifest, self.name, self.keys)
-        return request, await self._programs.of(session, request.manifest.program)
+        return request, await self.programs.of(session, request.manifest.program)
 
     @asynccontextmanager
     async def _shown(self, session: str, whom: str) -> AsyncIterator[None]:
@@ -180,39 +183,27 @@ class Approvals:
         fingerprint = None if owner is None else owner.fingerprint
         return [] if self.policy is None else evaluate(self.policy, request.manifest, program, self.name, fingerprint)
 
-    async def decide(
-        self, session: str, manifest: str, decision: Decision, *, dataset: str | None, reason: str, by: str,
-        keep_equal: bool = False, measure: bool = True, anew: bool = False,
-    ) -> None:  # fmt: skip
+    async def decide(self, session: str, word: Word, *, by: str, measure: bool = True) -> None:
         """Sign, store and try to deliver a decision.
 
         Args:
-            keep_equal: whether this very decision, stored before, is taken for the one to be made; only its delivery is tried again.
             measure: whether an approval's profile may say how large values are and which classes are there; a policy may forbid it.
-            anew: whether an approval takes the place of the one before, with what the dataset declares now.
 
         Raises:
-            Conflict: as `deciding.check_may_decide`, `deciding.corrects`. InvalidData: the dataset does not fit; it says why.
+            Conflict: as `deciding.says_news`, `deciding.corrects`. InvalidData: the dataset does not fit; it says why.
             ManifestRefused, VerificationFailed: as `Predecessors.check` and `Catalogue.open_dataset`, of an approval.
         """
-
-        def known() -> bool:
-            state = self._ledger.state(session)
-            if keep_equal and not anew and is_decided(state, self.keys, manifest, decision, dataset, reason):
-                return True
-            check_may_decide(state, self.name, self.keys, manifest, decision, anew=anew)
-            return False
-
+        decision = word.decision
         # Before the lock: hashing a large dataset takes minutes, and a veto elsewhere must not wait for it.
-        wanted = decision == "approve" and not known()
-        chosen = await self._fitting(session, dataset, measure) if wanted else None
+        wanted = decision == "approve" and self.judging.news(session, word)
+        chosen = await self._fitting(session, word.dataset, measure) if wanted else None
         async with self._deciding:
-            if not known():
+            if self.judging.news(session, word):
                 approval = Approval(
-                    session=session, holder=self.name, manifest=manifest, decision=decision,
-                    reason=reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
+                    session=session, holder=self.name, manifest=word.manifest, decision=decision,
+                    reason=word.reason, at=int(self._clock()), **({} if chosen is None else chosen.stated),
                 )  # fmt: skip
-                if not anew or corrects(self._ledger.state(session), self.keys, approval, chosen):
+                if not word.anew or corrects(self._ledger.state(session), self.keys, approval, chosen):
                     await self._store_decision(session, approval, None if chosen is None else chosen.name, by)
         _log.info("decided", session=session, decision=decision, by=by)
         if decision == "veto":
@@ -226,8 +217,7 @@ class Approvals:
 
     async def _fitting(self, session: str, dataset: str | None, measure: bool) -> Chosen:
         request, program = await self.examined(session)
-        before = self._ledger.state(session).decision
-        name = dataset or (before and before.dataset) or (self.policy and self.policy.dataset) or self._default_dataset
+        name = self.judging.dataset(session, dataset)
         await self._busy(session, "being read")
         async with self._shown(session, "this holder's operator"):
             with read_as_approved(self._ledger.state(session), name):

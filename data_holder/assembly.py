@@ -165,7 +165,7 @@ def assemble(
     runner = Runner(
         ledger=ledger, approvals=approvals, heads=heads, channels=channels, visits=visits, receipts=receipts, link=link,
         catalogue=catalogue, commitments=commitments, shares=shares, release=release, wait_s=settings.inbox_wait_s, stopping=stopping,
-        keyring=Keyring(store, foundation.guest, settings.name, foundation.recovery, entropy),
+        keyring=Keyring(store, foundation.guest, settings.name, foundation.recovery, entropy), clock=clock,
         retention=Retention(store, ledger, commitments, catalogue, clock, settings.keep_finished_s),
     )  # fmt: skip
     return Holder(

@@ -7,16 +7,16 @@ hostile: whoever writes to the table must not choose which file is trained on, s
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
+from data_holder.dataset_mac import RowMacs
 from data_holder.dataset_options import DECLARED, declared_of, read_options
 from data_holder.datasets import (
     Dataset,
@@ -32,7 +32,6 @@ from data_holder.settings import DATASET_NAME
 from data_holder.tables import rows
 from data_holder.tables.schema import DATASETS
 from data_holder.withdrawal import Withdrawals
-from shared.canonical import cbor_bytes
 from shared.claims.profile import DatasetProfile
 from shared.claims.program import ProgramManifest
 from shared.crypto.schedule import dataset_row_key
@@ -66,12 +65,12 @@ class Catalogue:
         self._configured = configured
         self._cache_dir = cache_dir
         self._clock, self.withdrawals = clock, Withdrawals(configured, clock)
-        self._key: Secret | None = None
+        self._macs: RowMacs | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the key is there."""
-        return self._key is not None
+        return self._macs is not None
 
     async def open(self) -> None:
         """Have the settings' datasets in the table, for whoever lists it before the keys are there, and know which they name no more."""
@@ -97,24 +96,30 @@ class Catalogue:
         Raises:
             Unavailable: the database.
         """
-        mac_key = Secret(dataset_row_key(key.reveal()))
+        macs = RowMacs(Secret(dataset_row_key(key.reveal())), self._holder)
 
-        def write(connection: Connection) -> list[str]:
-            kept = {row["name"]: row for row in rows.all_datasets(connection)}
-            strange = [name for name, row in kept.items() if not self._is_own(row, mac_key)]
+        def write(connection: Connection) -> tuple[list[str], list[str]]:
+            kept, moved = {row["name"]: row for row in rows.all_datasets(connection)}, list[str]()
+            own = {name: row for name, row in kept.items() if macs.was_own(row, self._configured)}
             for name, path in self._configured.items():
-                before = kept.get(name)
-                options = (
-                    declared_of(json.loads(before["options"])) if before is not None and name not in strange else {}
-                )
-                row = self._row(name, path, options, "settings")
-                put_row(connection, DATASETS, {"name": name}, row | {"mac": self._mac(row, mac_key)})
-            return [name for name in strange if name not in self._configured or kept[name]["options"] != "{}"]
+                before = own.pop(name, None)
+                options = {} if before is None else declared_of(json.loads(before["options"]))
+                self._put(connection, macs, name, path, options, "settings")
+                if before is not None:
+                    moved += self.withdrawals.move(connection, before, path, partial(self._put, connection, macs))
+            for name, row in own.items():
+                if not macs.is_own(row):  # as an earlier release has written it
+                    update_row(connection, DATASETS, {"name": name}, {"mac": macs.of(row)})
+            strange = [row for row in kept.values() if not macs.was_own(row, self._configured)]
+            told = [row["name"] for row in strange if row["name"] not in self._configured or row["options"] != "{}"]
+            return told, moved
 
-        for name in await self._store.write(write):
+        unbelieved, moved = await self._store.write(write)
+        self.withdrawals.warn_of_moves(moved)
+        for name in unbelieved:
             what = "declaration" if name in self._configured else "path"
             _log.warning("what is kept of a dataset is not believed", dataset=name, what=what, remedy=_REMEDY)
-        self._key = mac_key
+        self._macs = macs
 
     async def add(self, name: str, path: Path, options: dict[str, Any], *, keep_equal: bool = False) -> dict[str, Any]:
         """Add a dataset; its row.
@@ -130,12 +135,12 @@ class Catalogue:
         read_options(options, None)
         if not await asyncio.to_thread(_exists, path):
             raise NotFound(f"{path} does not exist", code="data-not-found", remedy="Give a path this service can read")
-        key, row = self._opened(), self._row(name, path, options, "api")
-        row["mac"] = self._mac(row, key)
+        macs, row = self._opened(), self._row(name, path, options, "api")
+        row["mac"] = macs.of(row)
 
         def write(connection: Connection) -> dict[str, Any]:
             # In the place of one that nobody believes: the operator says anew what it is.
-            rows.drop_datasets(connection, name, unless=lambda old: self._is_own(old, key))
+            rows.drop_datasets(connection, name, unless=macs.is_own)
             return rows.add_dataset(connection, row, keep_equal)
 
         return await self._store.write(write)
@@ -168,7 +173,7 @@ class Catalogue:
         more, or are gone: it holds their records."""
         self.withdrawals.tell(await self._store.write(self.withdrawals.forget))
         kept = await self._store.read(rows.all_datasets)
-        paths = {*self._configured.values(), *(Path(row["path"]) for row in kept)}
+        paths = {*self._configured.values(), *(Path(str(row["path"])) for row in kept)}
         try:
             count = await asyncio.to_thread(forget_converted, self._cache_dir, paths)
         except OSError as error:
@@ -184,13 +189,13 @@ class Catalogue:
             NotFound: no such dataset. BadRequest: it cannot be declared so. As `open_dataset`, if its row is not believed.
         """
         read_options(said, None)
-        key = self._opened()
+        macs = self._opened()
 
         def write(connection: Connection) -> dict[str, Any]:
-            row = self._believed(rows.dataset(connection, name), key)
+            row = self._believed(rows.dataset(connection, name), macs)
             rest = {key: value for key, value in json.loads(row["options"]).items() if key not in DECLARED}
             row["options"] = json.dumps(rest | declared_of(said), sort_keys=True)
-            row["mac"] = self._mac(row, key)
+            row["mac"] = macs.of(row)
             update_row(connection, DATASETS, {"name": name}, {"options": row["options"], "mac": row["mac"]})
             return row
 
@@ -220,6 +225,10 @@ class Catalogue:
         path, options = await self._where(name, for_new=True)
         return await self._reads.run(lambda go_on: inspect_dataset(path, program, options=options, go_on=go_on))
 
+    async def for_new(self, name: str) -> Path:
+        """Where a dataset lies that a new approval names; whether there is anything, is not looked at. Raises: as `inspect`."""
+        return (await self._where(name, for_new=True))[0]
+
     async def open_dataset(self, name: str, program: ProgramManifest) -> Dataset:
         """The memory-mapped dataset in the program's record schema: of one that was inspected, or approved by the root of its records.
 
@@ -236,8 +245,8 @@ class Catalogue:
         )
 
     async def _where(self, name: str, *, for_new: bool = False) -> tuple[Path, DatasetOptions]:
-        key = self._opened()
-        row = self._believed(await self._store.read(lambda connection: rows.dataset(connection, name)), key)
+        macs = self._opened()
+        row = self._believed(await self._store.read(lambda connection: rows.dataset(connection, name)), macs)
         if for_new and self.withdrawals.is_withdrawn(row):
             raise Conflict(
                 f"dataset {name!r} was taken out of this holder's settings", code="dataset-withdrawn",
@@ -250,15 +259,14 @@ class Catalogue:
         said = {"name": name, "path": str(path), "options": json.dumps(options, sort_keys=True), "source": source}
         return said | {"added_at": self._clock()}
 
-    def _mac(self, row: Mapping[str, Any], key: Secret) -> bytes:
-        said = ["gput/holder-dataset/1", self._holder, row["name"], row["path"], row["options"]]
-        return hmac.digest(key.reveal(), cbor_bytes(said), "sha256")
+    def _put(
+        self, connection: Connection, macs: RowMacs, name: str, path: Path, options: dict[str, Any], source: str
+    ) -> None:
+        row = self._row(name, path, options, source)
+        put_row(connection, DATASETS, {"name": name}, row | {"mac": macs.of(row)})
 
-    def _is_own(self, row: Mapping[str, Any], key: Secret) -> bool:
-        return row["mac"] is not None and hmac.compare_digest(self._mac(row, key), bytes(row["mac"]))
-
-    def _believed(self, row: dict[str, Any], key: Secret) -> dict[str, Any]:
-        if not self._is_own(row, key):
+    def _believed(self, row: dict[str, Any], macs: RowMacs) -> dict[str, Any]:
+        if not macs.is_own(row):
             raise VerificationFailed(
                 f"what is kept of dataset {row['name']!r} is not what this holder wrote: a release of before wrote it, or somebody "
                 "changed the database",
@@ -266,13 +274,13 @@ class Catalogue:
             )  # fmt: skip
         return row
 
-    def _opened(self) -> Secret:
-        if self._key is None:
+    def _opened(self) -> RowMacs:
+        if self._macs is None:
             raise Unavailable(
                 "the quoting enclave has not given the key of this holder's datasets yet", code="journal-locked",
                 remedy="Check that the platform's quoting enclave runs and that the evidence token is this CVM's",
             )  # fmt: skip
-        return self._key
+        return self._macs
 
 
 def _exists(path: Path) -> bool:

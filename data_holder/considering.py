@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from data_holder.approvals import Approvals
+from data_holder.deciding import Word
 from data_holder.fitting import UNFIT
 from data_holder.ledger import Ledger
+from data_holder.once_at_a_time import MANIFEST_AGAIN, OnceAtATime, manifest_again
 from data_holder.outward import sentence
 from data_holder.pauses import Due
 from data_holder.policy_rules import OWNERS, UNKNOWN_OWNER, allowed
@@ -35,15 +37,16 @@ class Considering:
 
     def __init__(self, approvals: Approvals, ledger: Ledger, trouble: TroubleOf) -> None:
         self._approvals, self._ledger, self._trouble = approvals, ledger, trouble
+        self._once = OnceAtATime(approvals, ledger)
         self._taken: set[str] = set()
         self._failed: dict[str, Due] = {}
 
     async def due(self) -> list[str]:
         """Sessions that are to be considered now. Raises: Unavailable."""
-        waiting = await self._approvals.unconsidered()
+        waiting = [session for session in await self._approvals.unconsidered() if self._is_open(session)]
         self._failed = {session: due for session, due in self._failed.items() if self._is_open(session)}
         again = [session for session, due in self._failed.items() if due.is_now]
-        return [*again, *(session for session in waiting if session not in self._failed)]
+        return [*again, *(session for session in self._once.not_behind(waiting) if session not in self._failed)]
 
     def take(self, session: str) -> bool:
         """Whether nobody has taken it already; then it is the caller's to have it considered."""
@@ -77,10 +80,8 @@ class Considering:
             _log.warning("approvals name a dataset that is not known", dataset=name, remedy=_UNKNOWN)
 
     def _is_open(self, session: str) -> bool:
-        if not self._ledger.knows(session):
-            return False
-        state = self._ledger.state(session)
-        return state.decision is None and state.ended is None
+        state = self._ledger.find(session)
+        return state is not None and state.decision is None and state.ended is None
 
     def _once_more(self, session: str, last_s: float) -> None:
         self._failed[session] = Due.after(self._failed.get(session), FIRST_PAUSE_S, last_s)
@@ -90,17 +91,37 @@ class Considering:
             return
         request, program = await self._approvals.examined(session)
         findings = self._approvals.findings(session, request, program)
-        automatic = self._approvals.automatic
-        await self._approvals.put_before(session, findings, "this holder's " + ("policy" if automatic else "operator"))
-        if automatic:
-            await self._by_policy(session, request, findings)
+        if not self._approvals.automatic:
+            other = self._once.other(session)
+            beside = [] if other is None else [manifest_again(other)]
+            await self._approvals.put_before(session, [*findings, *beside], "this holder's operator")
+            return
+        await self._approvals.put_before(session, findings, "this holder's policy")
+        if not allowed(findings):
+            await self._refused(session, request, findings)
+        elif (other := self._once.other(session)) is not None:
+            await self._again(session, findings, other)
+        else:
+            with self._once.approving(session):
+                await self._approved(session, request, findings)
 
-    async def _by_policy(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
-        if [(f.rule, f.got) for f in findings if not f.ok] == [(OWNERS, UNKNOWN_OWNER)]:
+    async def _refused(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
+        broken = [found for found in findings if not found.ok]
+        if [(found.rule, found.got) for found in broken] == [(OWNERS, UNKNOWN_OWNER)]:
             raise await self._unsigned(session)
-        broken = [f"{f.rule}: expected {f.expected}, got {f.got}" for f in findings if not f.ok]
+        reasons = [f"{found.rule}: expected {found.expected}, got {found.got}" for found in broken]
+        await self._decide(session, request, "refuse", "; ".join(reasons))
+
+    async def _again(self, session: str, findings: list[RuleFinding], other: str) -> None:
+        """The policy allows it, beside one that goes on: a person may want both; who shows an owner's manifest twice gets one."""
+        whom = f"this holder's operator ({MANIFEST_AGAIN}: session {other} of the same manifest goes on)"
+        await self._approvals.put_before(session, [*findings, manifest_again(other)], whom)
+        self._once.put_behind(session, other)
+        _log.warning("another session of a manifest that was approved is asked for", session=session, beside=other)
+
+    async def _approved(self, session: str, request: VerifiedManifest, findings: list[RuleFinding]) -> None:
         try:
-            await self._decide(session, request, "approve" if allowed(findings) else "refuse", "; ".join(broken))
+            await self._decide(session, request, "approve", "")
         except InvalidData as error:
             if error.code not in UNFIT:
                 raise
@@ -120,6 +141,5 @@ class Considering:
         return error
 
     async def _decide(self, session: str, request: VerifiedManifest, decision: Decision, reason: str) -> None:
-        await self._approvals.decide(
-            session, request.digest, decision, dataset=None, reason=printable(reason)[:500], by="policy"
-        )
+        word = Word(request.digest, decision, reason=printable(reason)[:500])
+        await self._approvals.decide(session, word, by="policy")

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from data_holder.datasets import DatasetOptions
-from shared.errors import BadRequest
+from shared.errors import BadRequest, ConfigurationError
 
 DECLARED = ("units", "classes")
 """Options that the operator declares and no reader looks at."""
@@ -32,6 +32,8 @@ def read_options(given: dict[str, Any], cache_dir: Path | None) -> DatasetOption
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise BadRequest(f"dataset option {where}: {first['msg']}", code="bad-option") from None
+    except ConfigurationError as error:
+        raise BadRequest(error.detail, code="bad-option", remedy=error.remedy) from None
 
 
 def kept_options(text: str) -> dict[str, Any] | None:
@@ -39,6 +41,7 @@ def kept_options(text: str) -> dict[str, Any] | None:
     try:
         options = json.loads(text)
         read_options(options, None)
+        json.dumps(options, ensure_ascii=False).encode()  # half a character has no form in an answer
     except (BadRequest, ValueError, TypeError, RecursionError):
         return None
     return dict(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from data_holder.commitments import Committed
 from data_holder.datasets import CONVERSION, Misfit
@@ -14,26 +15,47 @@ from data_holder.protocol.state import SessionState
 from data_holder.requests import Approved, verify_decision, verify_manifest
 from shared.errors import Conflict, ProtocolViolation
 from shared.protocol.membership import RULE
-from shared.wire.visit import Approval
+from shared.wire.visit import Approval, Decision
 
 
-def is_decided(
-    state: SessionState, keys: OwnKeys, manifest: str, decision: str, dataset: str | None, reason: str
-) -> bool:
+@dataclass(frozen=True)
+class Word:
+    """A decision as it is asked for; `manifest` is the digest of the one that was shown.
+
+    Attributes:
+        dataset: of an approval; None: what is named elsewhere for approvals.
+        anew: whether an approval takes the place of the one before, with what the dataset declares now.
+        keep_equal: whether this very decision, stored before, is taken for the one to be made; only its delivery is tried again.
+    """
+
+    manifest: str
+    decision: Decision
+    dataset: str | None = None
+    reason: str = ""
+    anew: bool = False
+    keep_equal: bool = False
+
+
+def says_news(state: SessionState, holder: str, keys: OwnKeys, word: Word) -> bool:
+    """Whether this decision says anything that was not said, and may be made. Raises: as `_check_may_decide`."""
+    if word.keep_equal and not word.anew and _is_decided(state, keys, word):
+        return False
+    _check_may_decide(state, holder, keys, word.manifest, word.decision, anew=word.anew)
+    return True
+
+
+def _is_decided(state: SessionState, keys: OwnKeys, word: Word) -> bool:
     """Whether the newest stored decision is this one."""
     last = verify_decision(state, keys)
-    if last is None or state.decision is None or (dataset or state.decision.dataset) != state.decision.dataset:
+    if last is None or state.decision is None or (word.dataset or state.decision.dataset) != state.decision.dataset:
         return False
-    return (last.manifest, last.decision, last.reason) == (manifest, decision, reason)
+    return (last.manifest, last.decision, last.reason) == (word.manifest, word.decision, word.reason)
 
 
-def check_may_decide(
-    state: SessionState, holder: str, keys: OwnKeys, manifest: str, decision: str, *, anew: bool
+def _check_may_decide(
+    state: SessionState, holder: str, keys: OwnKeys, manifest: str, decision: Decision, *, anew: bool
 ) -> None:
     """Whether this decision may be made.
-
-    Args:
-        anew: whether it is an approval that takes the place of one, with what its dataset declares now.
 
     Raises:
         Conflict: `manifest-changed`, `session-ended` (of no veto), `not-approved` (a veto and a new approval need an approval),

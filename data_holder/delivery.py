@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from typing import Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink, document
@@ -12,10 +13,10 @@ from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
 from shared.errors import GputError, may_heal
 from shared.service.logging import get_logger
-from shared.service.statements import update_row
 from shared.service.store import Store
 from shared.wire.visit import Signed
 
+_REFUSED: Final = "nobody: the orchestrator answered"
 _log = get_logger("data_holder.delivery")
 
 
@@ -44,16 +45,18 @@ class Delivery:
             if may_heal(error):
                 raise
             _log.error("the orchestrator did not accept the decision", session=session, code=error.code)
-            whom = f"nobody: the orchestrator answered {error.code}"
+            whom = f"{_REFUSED} {error.code}"
 
         def note(connection: Connection) -> None:
             # A veto may have been decided while the answer was under way: that one was not delivered.
             state = self._ledger.state(session)
             if state.decision is decision:
                 shown = {"waiting_for": whom} if state.ended is None else {}  # an ended one shows what is owed
-                # Said once more it is no news, and what the session waits for since then stays shown.
-                key = {"session": session, **({"delivered": False} if whom is None else {})}
-                update_row(connection, REQUESTS, key, {"delivered": True, **shown})
+                mine = REQUESTS.c.session == session
+                if whom is None:
+                    # Said once more it is no news, and what the session waits for since then stays shown; but not that nobody took it.
+                    mine &= REQUESTS.c.delivered.is_(False) | REQUESTS.c.waiting_for.startswith(_REFUSED)
+                connection.execute(update(REQUESTS).where(mine).values(delivered=True, **shown))
 
         await self._ledger.record(session, [], note)  # never between a decision's commit and its state in memory
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
-from data_holder.datasets import InspectionReport, Misfit
+from data_holder.datasets import Finding, InspectionReport, Misfit, UnfitData, bytes_of
 from data_holder.profile import profile_of
 from shared.claims.accountant import over_budget
 from shared.claims.manifest import Manifest
@@ -47,19 +48,14 @@ async def fitting(
         InvalidData: none was named (`dataset-not-named`), it has too few records for the privacy that the manifest states
             (`privacy-budget`), or what is declared of it cannot be (`bad-declaration`).
     """
-    if name is None:
-        raise InvalidData(
-            "no dataset was named for this approval", code="dataset-not-named",
-            remedy="Name one in the approval, in the policy (`dataset = …`) or in the settings",
-        )  # fmt: skip
+    name = require_named(name)
     _log.info("reading dataset", session=session, dataset=name)
     report = await catalogue.inspect(name, program)
     _log.info("dataset read", session=session, dataset=name, records=report.records, fits=report.fits)
     if not report.fits:
-        code = report.findings[0].code if report.findings else "invalid-data"
-        misfit = Misfit(f"dataset {name!r} does not fit the program: {_finding(report)}", code=code)
-        misfit.conversion = report.conversion
-        raise misfit
+        raise _misfit(
+            name, _finding(report), report.findings[0].code if report.findings else "invalid-data", report.conversion
+        )
     committed = await commitments.open(session, name, program)
     try:
         records, root = committed.dataset.records, committed.root
@@ -78,10 +74,37 @@ async def fitting(
     return Chosen(name, stated, report.conversion)
 
 
+def require_named(name: str | None) -> str:
+    """Raises: InvalidData `dataset-not-named`."""
+    if name is None:
+        raise InvalidData(
+            "no dataset was named for this approval", code="dataset-not-named",
+            remedy="Name one in the approval, in the policy (`dataset = …`) or in the settings",
+        )  # fmt: skip
+    return name
+
+
+def size_of(name: str, path: Path) -> int | None:
+    """Bytes of the dataset at that path, of which nothing is read; None: who reads it will know. Raises: Misfit: as `fitting`."""
+    try:
+        return bytes_of(path)
+    except UnfitData as error:
+        raise _misfit(name, _sentence(error.finding), error.code, None) from None
+
+
+def _misfit(name: str, why: str, code: str, conversion: int | None) -> Misfit:
+    misfit = Misfit(f"dataset {name!r} does not fit the program: {why}", code=code)
+    misfit.conversion = conversion
+    return misfit
+
+
 def _finding(report: InspectionReport) -> str:
-    """The first finding as one sentence: reason, file, row."""
-    if not report.findings:
-        return f"{report.records} records of {report.record_bytes} bytes"
-    first = asdict(report.findings[0])
-    where = f"{first['file']}" + (f", row {first['row']}" if first["row"] is not None else "")
-    return f"{first['reason']} ({where})"
+    """The first finding as one sentence."""
+    return (
+        _sentence(report.findings[0]) if report.findings else f"{report.records} records of {report.record_bytes} bytes"
+    )
+
+
+def _sentence(finding: Finding) -> str:
+    """Reason, file, row."""
+    return f"{finding.reason} ({finding.file}" + (f", row {finding.row})" if finding.row is not None else ")")

@@ -1,7 +1,8 @@
 """The holder's journal of facts and the states folded from it: the only memory that decisions read. Knows no HTTP.
 
 A fact and the rows an operator lists are committed in one transaction; the state in memory follows only after the commit. At start the
-journal's MACs are verified from the first fact on, so a changed row is found before anything is decided on it.
+journal's MACs are verified from the first fact on, so a changed row is found before anything is decided on it: its session is refused, and
+no other.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from sqlalchemy import Connection
 from data_holder.protocol.state import DECISION, KINDS, REQUEST, SessionState
 from data_holder.tables.schema import PURGES, REQUESTS
 from shared.crypto.secret import Secret
-from shared.errors import NotFound, Unavailable
+from shared.errors import GputError, NotFound, Unavailable, VerificationFailed
 from shared.service.clock import Clock
-from shared.service.journal import Journal, NewFact
+from shared.service.journal import Journal, NewFact, misplaced
+from shared.service.logging import get_logger
 from shared.service.store import Store
 from shared.service.vocabulary import Vocabulary
 
 Project = Callable[[Connection], object]
+_log = get_logger("data_holder.ledger")
 VOCABULARY = Vocabulary(
     # 2: the signed document may have a profile, which an older reader would take for a changed one.
     versions=dict.fromkeys(KINDS, 1) | {DECISION: 2},
@@ -49,6 +52,7 @@ class Ledger:
         self._verified = False
         self._journal = Journal(self._reveal, VOCABULARY)
         self._states: dict[str, SessionState] = {}
+        self._refused: dict[str, GputError] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self.changes = 0
         """Commits since this service started, those without a fact too: what a page shows of visits and receipts changes by these alone."""
@@ -59,31 +63,47 @@ class Ledger:
         return self._verified
 
     async def open(self, key: Secret) -> None:
-        """Verify and fold every session's journal.
+        """Verify and fold every session's journal; one that is not what this holder wrote, or that is of a newer release, is refused.
 
         Raises:
-            VerificationFailed: `journal-tampered`.
+            VerificationFailed: `journal-tampered`: no fact verifies, so the key is another; or a changed row is of no session that is
+                known, and nobody can say of which one it is missing.
         """
         self._key = key
-        self._states = await self._store.read(self._load)
+        self._states, self._refused = await self._store.read(self._load)
         self._verified = True
+        for session, error in self._refused.items():
+            _log.error(
+                "a session is not served: its journal is refused", session=session, code=error.code, detail=error.detail,
+                remedy=error.remedy,
+            )  # fmt: skip
 
     def state(self, session: str) -> SessionState:
-        """Raises: NotFound."""
+        """Raises: NotFound. VerificationFailed: `journal-tampered`; ConfigurationError: `newer-journal`: the session is refused."""
         if not self._verified:
             raise _locked()
+        if session in self._refused:
+            raise self._refused[session].with_traceback(None)
         found = self._states.get(session)
         if found is None:
             raise NotFound(f"session {session!r} was never offered to this holder", code="session-unknown")
         return found
 
     def states(self) -> Iterator[SessionState]:
-        """Every session, in no particular order."""
+        """Every session that is not refused, in no particular order."""
         return iter(list(self._states.values()))
 
+    def find(self, session: str) -> SessionState | None:
+        """The session's state; None where there is none, also of one that is refused."""
+        return self._states.get(session)
+
     def knows(self, session: str) -> bool:
-        """Whether the session has any fact here."""
-        return session in self._states
+        """Whether the session has any fact here, also where it is refused: it is no new one."""
+        return session in self._states or session in self._refused
+
+    def refusal(self, session: str) -> GputError | None:
+        """Why the session is refused, if it is."""
+        return self._refused.get(session)
 
     async def facts(self, session: str, kind: str) -> list[dict[str, Any]]:
         """The session's facts of one kind, in order, from its journal, whose MACs are verified once more: for what no state remembers.
@@ -103,7 +123,8 @@ class Ledger:
         Args:
             require: looks at the state to which they are added, and raises where they must not be: what was committed meanwhile counts.
         Raises:
-            ProtocolViolation: a fact the tables do not allow. Conflict: somebody else wrote this journal. What `require` raises.
+            ProtocolViolation: a fact the tables do not allow. Conflict: somebody else wrote this journal. What `require` raises. As
+                `state`, of a session that is refused.
         """
         work = asyncio.ensure_future(self._record(session, facts, project, require))
         try:
@@ -120,7 +141,7 @@ class Ledger:
         if not self._verified:
             raise _locked()
         async with self._locks.setdefault(session, asyncio.Lock()):
-            state = self._states.get(session) or SessionState(session)
+            state = self.state(session) if self.knows(session) else SessionState(session)
             if require is not None:
                 require(state)
             trial = _copy(state)
@@ -144,19 +165,31 @@ class Ledger:
         self._locks.pop(session, None)
         self.changes += 1
 
-    def _load(self, connection: Connection) -> dict[str, SessionState]:
-        states = {}
+    def _load(self, connection: Connection) -> tuple[dict[str, SessionState], dict[str, GputError]]:
+        asked = set(connection.execute(sa.select(REQUESTS.c.session)).scalars())
         # Half removed. A note without that, which the platform might leave, hides nothing: the request is there.
-        noted = sa.select(PURGES.c.stream).where(PURGES.c.stream.not_in(sa.select(REQUESTS.c.session)))
-        leaving = set(connection.execute(noted).scalars())
+        leaving = set(connection.execute(sa.select(PURGES.c.stream)).scalars()) - asked
+        states, refused, is_ours = dict[str, SessionState](), dict[str, GputError](), False
         for stream in self._journal.streams(connection):
             if stream in leaving:
                 continue
             state = SessionState(stream)
-            for fact in self._journal.load(connection, stream):
-                state.fold(fact.kind, fact.body)
-            states[stream] = state
-        return states
+            try:
+                for fact, _ in self._journal.verified(connection, stream):
+                    state.fold(fact.kind, fact.body)
+                if state.seq == 0:  # its name is no text any more
+                    raise misplaced(stream)
+            except GputError as error:
+                if stream not in asked:
+                    raise
+                refused[stream] = error
+                # Other refusals than that come of facts that verified.
+                is_ours |= state.seq > 0 or not isinstance(error, VerificationFailed)
+            else:
+                states[stream], is_ours = state, True
+        if refused and not is_ours:
+            raise next(iter(refused.values()))
+        return states, refused
 
     def _reveal(self, _stream: str) -> bytes:
         if self._key is None:

@@ -6,6 +6,7 @@ none, so its dataset count stays zero by construction (law L9), and a test reads
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from shared.wire.bounce import Bounced
 from shared.wire.codec import encode
 from shared.wire.copy import MAX_PORT_WAIT_MS, PORT_TIMING, SERVER_TIMING
 
+MOST_CALLS: Final = 32
+"""Calls of the orchestrator that may be under way at once, but for those that wait for news: the next one waits for one of them. Each
+session's worker makes its own, and how many sessions there are is the orchestrator's word."""
 JSON, NO_CONTENT = {"content-type": "application/json"}, 204
 _WAITED: Final = re.compile(rf"{PORT_TIMING};dur=([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)")
 
@@ -40,6 +44,11 @@ class OrchestratorLink:
     def __init__(self, peer: PeerClient) -> None:
         self._peer = peer
         self.counters = LinkCounters()
+        self._free = asyncio.Semaphore(MOST_CALLS)
+
+    async def news(self, path: str, *, params: dict[str, str | int], timeout_s: float) -> Any:
+        """GET, by a long-poll: it takes nobody's turn, and waits for none. Raises: as `get_json`."""
+        return self._value(await self._sent("GET", path, params=params, timeout_s=timeout_s))
 
     async def get(
         self,
@@ -84,6 +93,10 @@ class OrchestratorLink:
         return self._peer.json_of(answer, MAX_JSON_BYTES)
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Answer:
+        async with self._free:
+            return await self._sent(method, path, **arguments)
+
+    async def _sent(self, method: str, path: str, **arguments: Any) -> Answer:
         body = arguments.get("content") or b""
         self.counters.requests += 1
         self.counters.sent += len(body)

@@ -72,5 +72,5 @@ class LinkCollector(Collector):
             refused.add_metric([code], count)
         for code, count in self._holder.runner.distrust.read().items():
             distrust.add_metric([code], count)
-        connected.add_metric([], float(self._holder.runner.connected))
+        connected.add_metric([], float(self._holder.runner.listening.connected))
         yield from (body, data, proofs, refused, connected, distrust)

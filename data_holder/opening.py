@@ -75,8 +75,9 @@ class Openings:
         self.wanted[session] = Due.after(self.wanted.get(session), FIRST_PAUSE_S, LAST_PAUSE_S)
 
     def goes_on(self, session: str) -> bool:
-        """Whether the session was ever offered here, and has not ended."""
-        return self._ledger.knows(session) and self._ledger.state(session).ended is None
+        """Whether the session was ever offered here, has not ended, and is not refused."""
+        state = self._ledger.find(session)
+        return state is not None and state.ended is None
 
     async def _open(self, session: str) -> None:
         approved = self._approvals.approved(session)

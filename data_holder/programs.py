@@ -1,8 +1,9 @@
-"""The program of a request: fetched once, kept with the request, and verified each time it is shown. Knows no decision."""
+"""The program of a request: fetched once, kept with the request, and verified by whoever reads it first. Knows no decision."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from data_holder.links import OrchestratorLink
@@ -10,11 +11,14 @@ from data_holder.requests import program_from_archive, verify_program
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
+from shared.errors import Unavailable, VerificationFailed
+from shared.service.logging import get_logger
 from shared.service.statements import update_row
 from shared.service.store import Store
 
 AT_HAND: Final = 16
 """Programs kept in memory: a program manifest can be megabytes."""
+_log = get_logger("data_holder.programs")
 
 
 class Programs:
@@ -25,23 +29,58 @@ class Programs:
         self._at_hand: dict[str, tuple[bytes, ProgramManifest]] = {}
 
     async def of(self, session: str, digest: str) -> ProgramManifest:
-        """The program that the session's manifest names by `digest`.
+        """The program that the session's manifest names by `digest`. What is kept of it and is damaged is fetched anew: nothing depends on
+        the copy that lies here, and nobody else would ever put it right.
 
         Raises:
             Unavailable: the orchestrator did not answer. VerificationFailed, InvalidProgram: it is another, or none.
         """
-        data = (await self._store.read(lambda connection: rows.request(connection, session)))["program"]
-        if data is None:
-            data = self._at_hand[digest][0] if digest in self._at_hand else await self._fetched(digest)
+        kept = await self._kept(session)
+        if digest not in self._at_hand:
+            program = None if kept is None else _verified(session, kept, digest)
+            data = kept if kept is not None and program is not None else await self._fetched(digest)
+            if len(self._at_hand) >= AT_HAND:
+                self._at_hand.clear()
+            self._at_hand[digest] = data, program or verify_program(data, digest)
+        data, program = self._at_hand[digest]
+        if data != kept:
             await self._store.write(
                 lambda connection: update_row(connection, REQUESTS, {"session": session}, {"program": data})
             )
-        if digest not in self._at_hand:
-            if len(self._at_hand) >= AT_HAND:
-                self._at_hand.clear()
-            self._at_hand[digest] = data, verify_program(data, digest)
-        return self._at_hand[digest][1]
+        return program
+
+    async def to_show(self, session: str, digest: str) -> ProgramManifest | None:
+        """As `of`; None where it was never fetched, or is damaged and cannot be fetched for now.
+
+        Raises:
+            VerificationFailed, InvalidProgram: as `of`.
+        """
+        if await self._kept(session) is None:
+            return None
+        with suppress(Unavailable):
+            return await self.of(session, digest)
+        return None
+
+    async def _kept(self, session: str) -> bytes | None:
+        kept: bytes | None = (await self._store.read(lambda connection: rows.request(connection, session)))["program"]
+        return kept
+
+    async def kept(self, session: str, digest: str) -> ProgramManifest | None:
+        """As `of`, of a program that was fetched; None: it was not yet. Raises: VerificationFailed, InvalidProgram."""
+        data = (await self._store.read(lambda connection: rows.request(connection, session)))["program"]
+        return None if data is None else await asyncio.to_thread(verify_program, data, digest)
 
     async def _fetched(self, digest: str) -> bytes:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
         return await asyncio.to_thread(program_from_archive, archive, digest)
+
+
+def _verified(session: str, data: bytes, digest: str) -> ProgramManifest | None:
+    """The program, or None where it is not the one that is meant. Raises: InvalidProgram."""
+    try:
+        return verify_program(data, digest)
+    except VerificationFailed as error:
+        _log.warning(
+            "the program that is kept of a session is damaged, and fetched anew", session=session, code=error.code
+        )
+        return None

@@ -1,6 +1,7 @@
 """What this holder keeps of finished sessions, receipts included, goes when it was kept long enough. Knows no HTTP.
 
-A session that has not ended, or whose end was never heard of, stays. What was converted of files goes with them.
+A session that has not ended, or whose end was never heard of, stays; so does one whose journal is refused. One that never began, and that
+no orchestrator knew, has no receipts and goes sooner. What was converted of files goes with them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from sqlalchemy import Connection
 from data_holder.catalogue import Catalogue
 from data_holder.commitments import Commitments
 from data_holder.ledger import VOCABULARY, Ledger
+from data_holder.never_begun import KEPT_S, never_began
 from data_holder.protocol.state import ENDED
 from data_holder.tables.schema import PURGES, RECEIPTS, REQUESTS, SHARES, VISITS
 from shared.service.clock import Clock
@@ -44,11 +46,12 @@ class Retention:
         await self._catalogue.tidy()
 
     async def _remove_finished(self) -> None:
-        last = self._clock() - self._keep_s
-        ended = sa.select(JOURNAL.c.stream).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
-        statement = ended.group_by(JOURNAL.c.stream).having(sa.func.max(JOURNAL.c.at) <= last)
-        for session in await self._store.read(lambda c: list(c.execute(statement).scalars())):
-            if self._ledger.knows(session) and self._ledger.state(session).ended is not None:
+        now, newest = self._clock(), sa.func.max(JOURNAL.c.at)
+        ended = sa.select(JOURNAL.c.stream, newest).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
+        statement = ended.group_by(JOURNAL.c.stream).having(newest <= now - min(self._keep_s, KEPT_S))
+        for session, at in await self._store.read(lambda c: c.execute(statement).all()):
+            state = self._ledger.find(session)
+            if state is not None and state.ended is not None and (at <= now - self._keep_s or never_began(state)):
                 await self._begin(session)
         await self._purges.finish(
             REQUESTS.c.session,

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from pydantic import ValidationError
-
 from data_holder.approvals import Approvals
 from data_holder.catalogue import Catalogue
 from data_holder.channel import Channels
@@ -22,46 +20,51 @@ from data_holder.heads import HeadStatements
 from data_holder.keyring import Keyring, Keys
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.listening import FIRST_PAUSE_S, LAST_PAUSE_S, Listening
+from data_holder.never_begun import NeverBegun
 from data_holder.opening import Openings
 from data_holder.receipt_book import ReceiptBook
 from data_holder.recovery import ShareBook
 from data_holder.repeats import Item, Repeats, kind_of
 from data_holder.retention import Retention
 from data_holder.share_release import ShareRelease
+from data_holder.strangers import Strangers
 from data_holder.visits import Visits
 from shared.attestation.one_time_keys import decoded
-from shared.errors import BadRequest, GputError, ProtocolViolation, Unavailable
+from shared.errors import GputError, ProtocolViolation, Unavailable
 from shared.service.changes import Stopping
+from shared.service.clock import Clock
 from shared.service.logging import bind_afresh, get_logger
 from shared.service.retention import again_and_again
 from shared.service.trouble import Trouble
-from shared.wire.visit import Inbox, InboxItem
+from shared.wire.visit import InboxItem
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 5.0
 TEND_S = 1.0
 _log = get_logger("data_holder.runner")
 Act = Callable[[], Awaitable[None]]
 
 
 class Runner:
-    """`run` lives as long as the service. `connected`: whether the last inbox call was answered."""
+    """`run` lives as long as the service."""
 
     def __init__(
         self, *, ledger: Ledger, approvals: Approvals, heads: HeadStatements, channels: Channels, visits: Visits,
         receipts: ReceiptBook, catalogue: Catalogue, commitments: Commitments, shares: ShareBook, release: ShareRelease,
         link: OrchestratorLink, keyring: Keyring, wait_s: int, stopping: Stopping, retention: Retention,
+        clock: Clock,
     ) -> None:  # fmt: skip
         self._ledger, self._approvals, self._heads = ledger, approvals, heads
         self._visits = visits
-        self._receipts, self._link, self._keyring, self._wait_s = receipts, link, keyring, wait_s
+        self._receipts, self._keyring = receipts, keyring
         self._catalogue, self._commitments, self._shares = catalogue, commitments, shares
         self._stopping, self.retention = stopping, retention
         self._ending = Ending(ledger, approvals, receipts, link)
-        self._release, self.connected = release, False
+        self._never_begun = NeverBegun(ledger, approvals, link, clock)
+        self._release, self.listening = release, Listening(link, wait_s, stopping)
         self._queues: dict[str, asyncio.Queue[Item]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
+        self._strangers = Strangers(self._of_stranger)
         self._again = Repeats()
-        self._away = Trouble(_log, "inbox not reachable")
         self._undone: dict[tuple[str, str], Trouble] = {}
         self._openings = Openings(
             ledger=ledger, approvals=approvals, channels=channels, visits=visits, ending=self._ending, trouble=self._trouble,
@@ -74,8 +77,11 @@ class Runner:
         """Until stopped: unlock the journal, settle what a crash left open, then listen and tend."""
         if not (await self._once(self._unlock) and await self._once(self._begin)):
             return
-        retention = again_and_again(self.retention.sweep)
-        tasks = [asyncio.create_task(work) for work in (self._listen(), self._tend(), retention)]
+        works = (
+            self.listening.run(self._take_in), self._tend(), self._strangers.run(), again_and_again(self.retention.sweep),
+            again_and_again(self._end_unbegun),
+        )  # fmt: skip
+        tasks = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -115,43 +121,33 @@ class Runner:
         await self._visits.recover()
         await self._reopen_channels()
 
-    async def check(self) -> None:
-        """For readiness: the orchestrator answers. Not being enrolled there yet is no fault of this service. Raises: Unavailable."""
-        if isinstance(self._away.error, Unavailable):
-            raise self._away.error
-
     async def _reopen_channels(self) -> None:
         """Keys lived in memory only, and the orchestrator cannot know that they are gone: say so by opening new channels first."""
         for state in self._ledger.states():
             if state.channels and state.ended is None:
                 await self._try(state.session, partial(self._openings.open_again, state.session))
 
-    async def _listen(self) -> None:
-        after, pause = 0, FIRST_PAUSE_S
-        while not self._stopping.is_set:
-            try:
-                params: dict[str, str | int] = {"after": after, "wait": self._wait_s, "owners": "true"}
-                said = await self._link.get_json("/v1/inbox", params=params, timeout_s=self._wait_s + 10)
-                inbox = Inbox.model_validate(said)
-            except Exception as error:
-                # Whatever an answer does to who reads it: a holder that has stopped listening hears of no session any more.
-                if not isinstance(error, (GputError, ValidationError)) and self._away.error is None:
-                    _log.error("an answer of the inbox broke its reader", exc_info=error)
-                self.connected = False
-                # A place that the orchestrator does not have: from the beginning on, what still matters is said again.
-                after = 0 if isinstance(error, BadRequest) else after
-                self._away.met(error if isinstance(error, GputError) else _malformed())
-                # Between two leaders nobody answers for seconds: whoever says so says when to ask again.
-                soon = (error.retry_after_s if isinstance(error, GputError) else None) or LAST_PAUSE_S
-                if await self._stopping.wait(pause):
-                    return
-                pause = min(pause * 2, soon, LAST_PAUSE_S)
-                continue
-            self.connected, pause, after = True, FIRST_PAUSE_S, inbox.next
-            self._away.over()
-            for item in inbox.items:
-                if self._again.takes(item.session, item):
-                    self._enqueue(item.session, item)
+    def _take_in(self, item: InboxItem) -> None:
+        if self._again.takes(item.session, item):
+            self._hand_on(item.session, item)
+
+    def _hand_on(self, session: str, item: Item) -> None:
+        if not isinstance(item, InboxItem) or item.kind == "approval_wanted" or self._is_served(session):
+            self._enqueue(session, item)
+        else:
+            self._strangers.take(item)
+
+    def _is_served(self, session: str) -> bool:
+        """Whether it was offered here, or may just be."""
+        return session in self._queues or self._ledger.knows(session)
+
+    async def _of_stranger(self, item: InboxItem) -> None:
+        if self._is_served(item.session):  # by now
+            self._enqueue(item.session, item)
+            return
+        with bind_afresh(session=item.session):
+            await self._do(item.session, item)
+        self._forget_trouble(item.session)
 
     def _enqueue(self, session: str, item: Item) -> None:
         """Items of one session are handled in order by its worker; sessions do not wait for one another."""
@@ -208,6 +204,9 @@ class Runner:
 
     def _forget(self, session: str) -> None:
         del self._queues[session], self._workers[session]
+        self._forget_trouble(session)
+
+    def _forget_trouble(self, session: str) -> None:
         if not self._again.of(session):  # what is tried again is said once
             self._undone = {key: trouble for key, trouble in self._undone.items() if key[0] != session}
 
@@ -243,6 +242,10 @@ class Runner:
         if self._considering.take(session):
             self._enqueue(session, "consider")
 
+    async def _end_unbegun(self) -> None:
+        for item in await self._never_begun.ends():
+            self._hand_on(item.session, item)
+
     async def _tend(self) -> None:
         """What was not delivered or not done, once a second while there is anything."""
         tending = Trouble(_log, "cannot tend to what is undelivered")
@@ -258,7 +261,7 @@ class Runner:
 
     async def _tend_once(self) -> None:
         for session, item in self._again.due():
-            self._enqueue(session, item)
+            self._hand_on(session, item)
         for session in await self._approvals.delivery.undelivered():
             await self._try(session, partial(self._approvals.delivery.send, session))
         for session in await self._considering.due():
@@ -283,10 +286,3 @@ class Runner:
 
     def _trouble(self, session: str, event: str) -> Trouble:
         return self._undone.setdefault((session, event), Trouble(_log, event, session=session))
-
-
-def _malformed() -> Unavailable:
-    return Unavailable(
-        "the orchestrator's inbox cannot be read", code="malformed-inbox",
-        remedy="Check that orchestrator_url leads to an orchestrator of this version.",
-    )  # fmt: skip

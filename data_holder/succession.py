@@ -43,6 +43,12 @@ class Predecessors:
         self._checked: set[str] = set()
 
     async def check(self, session: str, manifest: Manifest) -> None:
+        """As `judge`, and remembered."""
+        if manifest.predecessor is not None:
+            await self.judge(session, manifest)
+            self._checked.add(session)
+
+    async def judge(self, session: str, manifest: Manifest) -> None:
         """That the session may go on with its predecessor's model, and that this is the predecessor that this holder knows.
 
         Raises:
@@ -62,7 +68,6 @@ class Predecessors:
             log = LogReader(self._link, own)
             await _log(log, own, said)
             await self._models(log, said)
-        self._checked.add(session)
 
     async def _manifest(self, session: str, said: Predecessor) -> Manifest:
         """The predecessor's manifest: its digest stands in the one that is to be approved."""

@@ -109,7 +109,7 @@ class Visits:
             await asyncio.wait([task])  # awaiting it would take a cancellation of our own for its
             if not task.cancelled():
                 task.result()
-        if self._ledger.knows(session):
+        if self._ledger.find(session) is not None:
             await self._facts.settle(session, fact)
 
     def halt(self, session: str) -> None:

@@ -7,17 +7,16 @@ written or said to have been done under another's name.
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from gput.answers import Told, object_of, unintelligible
-from gput.ids import whole
+from gput.ids import joined, whole
 
 PEER = "orchestrator"
 
 
 def path_of(party: str) -> str:
     """Where a party is found."""
-    return f"/v1/parties/{quote(party, safe='')}"
+    return f"/v1/{joined('parties', party)}"
 
 
 def party_of(answer: Any, name: str, key: str) -> Told:

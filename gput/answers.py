@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from shared.claims.shape import first_fault
-from shared.errors import Unavailable
+from shared.errors import ConfigurationError, NotFound, Unavailable
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -58,6 +59,25 @@ def text_of(answer: Any, name: str, peer: str = "orchestrator") -> str:
     if not isinstance(found, str):
         raise unintelligible(f"answered without {name}", peer)
     return found
+
+
+@contextmanager
+def only_asked(peer: str) -> Iterator[None]:
+    """Around a dry run. Raises: ConfigurationError `no-dry-run`: the service has no such path, so it was not asked."""
+    try:
+        yield
+    except NotFound as error:
+        if error.code == NotFound.default_code:  # what is missing at a path that there is has a code of its own
+            raise no_dry_run(peer) from None
+        raise
+
+
+def no_dry_run(peer: str) -> ConfigurationError:
+    """What is said of a service of before there were dry runs."""
+    return ConfigurationError(
+        f"{peer} is of a release that says nothing beforehand, so nobody knows what it would answer; nothing was done",
+        code="no-dry-run", remedy=f"Have {peer} updated. Without --dry-run the same command acts.",
+    )  # fmt: skip
 
 
 def unintelligible(what: str, peer: str) -> Unavailable:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from gput.about import party_of, path_of, session_of
-from gput.answers import Told, object_of, read_as, text_of
+from gput.answers import Told, object_of, only_asked, read_as, text_of
 from gput.download import Download
-from gput.ids import in_full, pick, whole
+from gput.ids import in_full, joined, pick, whole
 from gput.pages import pages
 from gput.whole import drafted
 from shared.attestation.owners import LABEL as MANIFEST_LABEL
@@ -29,6 +29,7 @@ from shared.service.clock import Clock, system_clock, system_entropy
 from shared.service.event_reader import NO_EVENT, Event, iter_sse
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
+from shared.wire.dry_run import Verdict
 from shared.wire.visit import Signed
 
 UPLOAD_TIMEOUT_S = 600.0
@@ -41,14 +42,7 @@ PATIENCE_S = 120.0
 
 
 class Api:
-    """Talks to one orchestrator as one party.
-
-    Args:
-        url: the orchestrator's base URL; of an orchestrator and its standby, both, comma-separated.
-        key: the party's Ed25519 key, or the file that holds it.
-        peers: another way to reach services, for instance inside one process; closed with the client.
-        clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.
-    """
+    """Talks to one orchestrator as one party; its arguments are `gput.client.AsyncClient`'s, which believes nobody unasked."""
 
     def __init__(
         self, url: str, key: PartyKey | Path | str, *, peers: Peers | None = None, clock: Clock = system_clock
@@ -89,6 +83,12 @@ class Api:
         """All items of a list, page by page."""
         return [*await pages(lambda after: self.get(path, after=after, limit=PAGE, **params), "orchestrator")]
 
+    async def would(self, *path: str, body: Any = None) -> Verdict:
+        """What the orchestrator says beforehand to the act at this path (docs/adr/0052). Raises: as the act would be; as `only_asked`."""
+        with only_asked("orchestrator"):  # it may read given weights, as for a submission
+            answer = await self._ask("POST", f"/v1/dry-run/{joined(*path)}", json=body, timeout_s=UPLOAD_TIMEOUT_S)
+        return read_as(Verdict, answer)
+
     async def whoami(self) -> Any:
         """Name, role and key fingerprint as the orchestrator knows them."""
         me = await self._ask("GET", "/v1/whoami")
@@ -127,7 +127,7 @@ class Api:
         )
 
     async def upload_program(self, archive: bytes) -> Any:
-        """Store a program archive; its digest names it. Raises InvalidProgram before anything is sent."""
+        """Store a program archive; its digest names it. Raises InvalidProgram: before it is sent, if it is none."""
         digest = open_archive(archive).digest.hex()
         return await self._put(f"/v1/programs/{digest}/archive", archive)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from urllib.parse import quote
 
 from gput.answers import unintelligible
 from shared.errors import BadRequest, NotFound
@@ -49,3 +50,8 @@ def pick(prefix: str, ids: Iterable[str], kind: str, what: str, remedy: str, pee
             code="ambiguous-id", remedy="Say more of it.",
         )  # fmt: skip
     raise NotFound(f"no {what} that you may see begins with {prefix!r}", code=f"unknown-{what}", remedy=remedy)
+
+
+def joined(*parts: str) -> str:
+    """A path of these parts, each of which stays one: whoever names a part chooses no other path by it."""
+    return "/".join(quote(part, safe="") for part in parts)

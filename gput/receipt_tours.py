@@ -50,10 +50,19 @@ def _check_end(said: TourStatement, details: Mapping[str, Any], book: SignedFor)
     }  # fmt: skip
     expected = {name: (value, getattr(said, name)) for name, value in told.items()} | expected_of_tour(said)
     for name, (value, got) in expected.items():
-        if got != value:
+        # By type too: True is equal to 1, and another reader takes neither for the other.
+        if type(got) is not type(value) or got != value:
             raise VerificationFailed(f"{name} differs", code="mismatch", expected=str(value), got=str(got))
-    if said.stepped and rose_too_far(book.manifest, details["validation_before"], details["validation_after"]):
+    losses = details["validation_before"], details["validation_after"]
+    if not all(map(_is_loss, losses)):
+        raise VerificationFailed("a tour's end tells a held-out loss that is no number", code="malformed")
+    if said.stepped and rose_too_far(book.manifest, *losses):
         raise VerificationFailed("a tour's step was kept though the held-out loss rose too far", code="mismatch")
+
+
+def _is_loss(value: Any) -> bool:
+    """None, or a number that every reader can hold. A whole one, too: an orchestrator that started again has 2 from its journal for 2.0."""
+    return value is None or type(value) is float or (type(value) is int and abs(value) < 2**53)
 
 
 def _believed(cose: bytes, keys: Keyring) -> TourStatement:

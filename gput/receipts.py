@@ -165,7 +165,10 @@ def _check_head(session: dict[str, Any], keys: Keyring) -> TreeHead:
     head = session["head"]
     with named(f"{SESSION}: log head"):
         key = keys.named_by(bytes.fromhex(head["key"]))
-        tree = TreeHead(session["session"], head["size"], bytes.fromhex(head["root"]), int(head["time"]))
+        size, at = head["size"], head["time"]
+        if type(size) is not int or type(at) is not int:  # what is signed are these, and not what could be made of them
+            raise VerificationFailed("a log head's size and time are whole numbers", code="malformed")
+        tree = TreeHead(session["session"], size, bytes.fromhex(head["root"]), at)
         return verify_tree_head(tree, key, b64decode(head["signature"])).head
 
 

@@ -40,7 +40,7 @@ class TimelineSpan(View):
 
 
 class Dry(View):
-    """What a submission would be about. `missing`: what would make it fail."""
+    """What a submission would be about. `missing`: what would make it fail; `unjudged`: what nobody could say beforehand."""
 
     name: str
     owner: str
@@ -49,6 +49,7 @@ class Dry(View):
     visits: int
     holders: list[str]
     missing: list[str]
+    unjudged: list[str]
 
 
 class Differing(View):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +93,7 @@ def _held_out(
     steps = Counter[int]()
     for visit in closed.values():
         steps[visit["first_step"]] += visit["steps"]
+    judged = _of_tours(closed.values())
     ends = {index: visit["first_step"] + steps[visit["first_step"]] for index, visit in closed.items()}
     for index, visit in closed.items():
         if visit["validation_after"] is not None:
@@ -103,21 +104,28 @@ def _held_out(
         if measured is None or not (fact == "last_checked" or (fact == "tour_judged" and event.get("stepped"))):
             continue
         of = [n for n in closed if n <= event["position"]] if fact == "last_checked" else [
-            visit["index"] for visit in closed.values() if _judged(visit, event)
+            visit["index"] for visit in judged(event)
         ]  # fmt: skip
         if of:  # else its visits are not among those that came: nobody knows at which step it stands
             yield Point("loss/held-out", max(ends[n] for n in of), measured, event["at"])
 
 
-def _judged(visit: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
-    """Whether the step that this event is about was of the visit, too: who joins a round late is in a later step of it."""
-    return bool(visit["round"] == event["round"] and visit["closed_at"] <= event["at"])
+def _of_tours(visits: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Of these visits those whose step a `tour_judged` is about: who joins a round late is in a later step of it.
+
+    It is asked for each of very many tours, so each looks at its round's visits alone.
+    """
+    by_round = defaultdict[int, list[Mapping[str, Any]]](list)
+    for visit in visits:
+        by_round[visit["round"]].append(visit)
+    return lambda event: [visit for visit in by_round.get(event["round"], ()) if visit["closed_at"] <= event["at"]]
 
 
 def _standing(
     closed: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]]]:
     """The visits, by stop, and the events that no later restore took back: its steps are behind nothing that was measured since."""
+    judged = _of_tours(closed)
     restores = [(one["at"], one["position"]) for one in events if one.get("fact") == "restored" and "position" in one]
 
     def stands(stop: int, at: float, until: float = math.inf) -> bool:
@@ -127,8 +135,7 @@ def _standing(
         if event.get("fact") != "tour_judged":
             return int(event.get("position") or 0)
         return max((
-            visit["index"] for visit in closed
-            if _judged(visit, event) and stands(visit["index"], visit["closed_at"], event["at"])
+            visit["index"] for visit in judged(event) if stands(visit["index"], visit["closed_at"], event["at"])
         ), default=0)  # fmt: skip
 
     standing = [visit for visit in closed if stands(visit["index"], visit["closed_at"])]

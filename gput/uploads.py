@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gput.files import content as content_of
 from shared.canonical import sha256
 from shared.claims.archive import open_archive
+from shared.claims.new_programs import check_new
 from shared.errors import BadRequest, InvalidProgram, NotFound
 from shared.service.act_key import check_act_key
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from shared.claims.manifest import Manifest
 
 Say = Callable[[str], None]
+HELD_OUT, WEIGHTS = "held-out records", "weights to start from"
 
 
 async def submit(
@@ -53,7 +55,7 @@ async def upload(client: Api, manifest: Manifest, paths: Sequence[Path], say: Sa
             say(f"uploaded {path}: the program")
         else:
             rest.append((path, content))
-    weights = {manifest.initial_weights, await _programs_weights(client, manifest.program)} if rest else set()
+    weights = {manifest.initial_weights, await programs_weights(client, manifest.program)} if rest else set()
     for path, content in rest:
         say(f"uploaded {path}: {await _other(client, manifest, weights, path, content)}")
 
@@ -63,7 +65,7 @@ def with_weights(manifest: Manifest, paths: Sequence[Path]) -> list[Path]:
     archive holds only their digest. Raises: BadRequest `no-file`."""
     found = list(paths)
     for path in paths:
-        weights, beside = _starts_from(content_of(path, "no-file")), path.with_suffix(".safetensors")
+        weights, beside = starts_from(content_of(path, "no-file")), path.with_suffix(".safetensors")
         if (
             manifest.predecessor is None
             and weights
@@ -74,7 +76,7 @@ def with_weights(manifest: Manifest, paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _starts_from(content: bytes) -> str | None:
+def starts_from(content: bytes) -> str | None:
     """SHA-256 of the weights that these bytes, if they are a program's archive, name."""
     try:
         return getattr(open_archive(content).manifest.initial_weights, "sha256", None)
@@ -82,23 +84,40 @@ def _starts_from(content: bytes) -> str | None:
         return None
 
 
+def unfit(content: bytes) -> InvalidProgram | None:
+    """Why these bytes, if they are a program's archive, are none that may be stored anew, by the rules that the orchestrator asks."""
+    try:
+        archive = open_archive(content)
+    except InvalidProgram:
+        return None
+    try:
+        check_new(archive)
+    except InvalidProgram as error:
+        return error
+    return None
+
+
 async def _other(client: Api, manifest: Manifest, weights: set[str | None], path: Path, content: bytes) -> str:
     digest = sha256(content).hex()
+    what = named_as(manifest, weights, digest)
+    if what is None:
+        raise not_named(path, digest, program_in(content))
+    await (client.upload_validation if what == HELD_OUT else client.upload_weights)(content)
+    return what
+
+
+def named_as(manifest: Manifest, weights: Collection[str | None], digest: str) -> str | None:
+    """What of a session a file with this SHA-256 is, that is no program; `weights` has those to start from. None: nothing."""
     if manifest.validation is not None and digest == manifest.validation.dataset:
-        await client.upload_validation(content)
-        return "held-out records"
-    if digest in weights:
-        await client.upload_weights(content)
-        return "weights to start from"
-    raise not_named(path, content)
+        return HELD_OUT
+    return WEIGHTS if digest in weights else None
 
 
-def not_named(path: Path, content: bytes) -> BadRequest:
-    """What is said of a file that the manifest does not name."""
-    program = program_in(content)
-    named_as = f"SHA-256 {sha256(content).hex()}" if program is None else f"program {program}"
+def not_named(path: Path, digest: str, program: str | None) -> BadRequest:
+    """What is said of a file that the manifest does not name. `digest`: its SHA-256; `program`: its digest as one, if it is an archive."""
+    named = f"SHA-256 {digest}" if program is None else f"program {program}"
     return BadRequest(
-        f"{path} is not what the manifest names ({named_as})", code="not-named",
+        f"{path} is not what the manifest names ({named})", code="not-named",
         remedy="Put this digest into the manifest as program, initial_weights or validation.dataset.",
     )  # fmt: skip
 
@@ -111,9 +130,10 @@ def program_in(content: bytes) -> str | None:
         return None
 
 
-async def _programs_weights(client: Api, program: str) -> str | None:
+async def programs_weights(client: Api, program: str) -> str | None:
     """SHA-256 of the weights that a stored program starts from, if it names any."""
     try:
-        return str((await client.get(f"programs/{program}"))["initial_weights"].get("sha256"))
+        found = (await client.get(f"programs/{program}"))["initial_weights"].get("sha256")
     except NotFound:
         return None
+    return None if found is None else str(found)

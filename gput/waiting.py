@@ -21,6 +21,7 @@ from shared.names import SessionPhase
 from shared.service.clock import Clock, system_clock
 from shared.service.event_reader import Event as PlainEvent
 from shared.service.http import Peers
+from shared.wire.dry_run import Verdict
 from shared.wire.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class _SyncApi:
 
     def items(self, path: str, **params: Any) -> list[Any]:
         return self._work.done(self._client.items(path, **params))
+
+    def would(self, *path: str, body: Any = None) -> Verdict:
+        return self._work.done(self._client.would(*path, body=body))
 
     def whoami(self) -> Any:
         return self._work.done(self._client.whoami())

@@ -21,6 +21,7 @@ from orchestrator.api import (
     parties,
     recovery,
     sessions,
+    submissions,
     visits,
 )
 from orchestrator.api.deps import Orchestrator
@@ -60,7 +61,21 @@ from shared.service.state import Check, service_state
 from shared.service.store import Store
 
 VERSION = "0.1.0"
-ROOMS = (attestation, parties, library_routes, sessions, estimates, visits, log, events, model, holders, recovery, ui)
+ROOMS = (
+    attestation,
+    parties,
+    library_routes,
+    submissions,
+    sessions,
+    estimates,
+    visits,
+    log,
+    events,
+    model,
+    holders,
+    recovery,
+    ui,
+)
 
 
 def create_app(

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, inspect, select
 
 from orchestrator.lease.keeper import read_alone
-from orchestrator.parties import ENDED
+from orchestrator.party_rules import ENDED
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.site import holder
 from orchestrator.tables import SESSIONS

@@ -22,12 +22,11 @@ from orchestrator.sessions.submission import Known, weights_digest
 from orchestrator.tables import FILES, PROGRAMS
 from shared.canonical import sha256
 from shared.claims.archive import Archive, open_archive
-from shared.claims.free_text import unseen
 from shared.claims.layout import plan_memory
 from shared.claims.manifest import Manifest
 from shared.claims.new_programs import check_new
 from shared.claims.privacy import mixes_samples
-from shared.errors import Conflict, GputError, InvalidProgram, NotFound, VerificationFailed
+from shared.errors import Conflict, GputError, NotFound, VerificationFailed
 from shared.service.clock import Clock
 from shared.service.store import Store
 
@@ -69,7 +68,7 @@ class Library:
         }  # fmt: skip
         async with self.door:
             if await self._archive_of(digest) is None:
-                _require_new(archive)
+                check_new(archive)
             await asyncio.to_thread(self.archives.put, data, name)
             return summary, await self._put_once(PROGRAMS, row, ("digest",))
 
@@ -152,11 +151,13 @@ class Library:
             programs[manifest.program], mixed = archive.manifest, mixes_samples(archive.graphs["train"])
             changing = archive.graphs["train"].changed_state
             archive_bytes = len(await self.archive_bytes(manifest.program))
-        wanted = [weights_digest(manifest, program) for program in programs.values()]
+        wanted = weights_digest(manifest, programs.get(manifest.program))
         weights, validation = await self._store.read(lambda c: (_sizes(c, "weights"), _sizes(c, "validation")))
         return Known(
             programs=programs,
-            weights={d: partial(self.files["weights"].find, d) for d in wanted if d is not None and d in weights},
+            weights={wanted: partial(self.files["weights"].find, wanted)}
+            if wanted is not None and wanted in weights
+            else {},
             validation=validation,
             parties=await self._store.read(holders),
             gpus=gpus,
@@ -189,15 +190,6 @@ class Library:
         if after is not None:
             statement = statement.where(table.c[key] > after)
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
-
-
-def _require_new(archive: Archive) -> None:
-    """Raises: InvalidProgram: it holds what no new program may."""
-    check_new(archive)
-    for text in (archive.manifest.description, archive.manifest.loss_unit):
-        if found := unseen(text, but="\n\t"):
-            raise InvalidProgram(f"A text of the program holds what cannot be seen: {found}", code="unseen-text",
-                                 remedy="Build it again with a description in characters that can be printed.")  # fmt: skip
 
 
 def _checked_bytes(path: Path, digest: str) -> bytes:

@@ -10,17 +10,24 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from orchestrator.sessions.rows import LISTED, listed
-from orchestrator.tables import PARTIES, PARTY_KEYS, SESSIONS
-from shared.attestation.key_rotations import VerifiedRotation, verify_rotation
+from orchestrator.party_rules import (
+    enrolled_so,
+    joined,
+    known_key,
+    own_row,
+    party_statement,
+    replaced_so,
+    require_change,
+    require_newest,
+    required,
+)
+from orchestrator.tables import PARTIES, PARTY_KEYS
+from shared.attestation.key_rotations import VerifiedRotation, check_new_key, verify_rotation
 from shared.crypto.signing import check_public, fingerprint
-from shared.errors import Conflict, GputError, NotFound, NotPermitted
-from shared.protocol.session import SESSION
+from shared.errors import Conflict, GputError
 from shared.service.clock import Clock
 from shared.service.store import Store
 from shared.wire.party_keys import SignedRotation
-
-ENDED = tuple(phase.value for phase in SESSION.phases() if SESSION.final(phase))
 
 
 class Parties:
@@ -43,33 +50,31 @@ class Parties:
         }  # fmt: skip
 
         def act(connection: Connection) -> tuple[dict[str, Any], bool]:
-            old = _row(connection, name)
-            if old is None and _known(connection, fingerprint(public_key)) is None:
-                connection.execute(insert(PARTIES).values(row))
-                _add(connection, name, public_key, at, came="enrolled", by=by)
-                return row, True
-            same = old is not None and all(old[key] == row[key] for key in ("name", "role", "public_key"))
-            if old is None or not same or old["valid_until"] is not None:
-                raise Conflict(
-                    f"{name} or this key is enrolled already, differently", code="party-exists",
-                    remedy="Use another name, or the enrolled key. A lost key: `gput party replace-key`.",
-                )  # fmt: skip
-            return old, False
+            if (old := enrolled_so(connection, name, role, public_key)) is not None:
+                return old, False
+            connection.execute(insert(PARTIES).values(row))
+            _add(connection, name, public_key, at, came="enrolled", by=by)
+            return row, True
 
         return await self._store.write(act)
 
+    async def would_enrol(self, name: str, role: str, public_key: bytes) -> bool:
+        """Whether `enrol` would change anything. Raises: as it does."""
+        check_public(public_key)
+        return await self._store.read(lambda c: enrolled_so(c, name, role, public_key)) is None
+
     async def by_key(self, key: str) -> dict[str, Any] | None:
         """The party whose key with this fingerprint (hex) counts now."""
-        found = await self._store.read(lambda c: _joined(c, PARTIES.c.fingerprint == key))
+        found = await self._store.read(lambda c: joined(c, PARTIES.c.fingerprint == key))
         return None if found is None or found["valid_until"] is not None else found
 
     async def one(self, name: str) -> dict[str, Any]:
         """A party's row, with its newest key's validity. Raises: NotFound."""
-        return await self._store.read(lambda c: _required(c, name))
+        return await self._store.read(lambda c: required(c, name))
 
     async def page(self, after: str | None, limit: int) -> list[dict[str, Any]]:
         """Rows in order of name."""
-        statement = _statement().order_by(PARTIES.c.name).limit(limit)
+        statement = party_statement().order_by(PARTIES.c.name).limit(limit)
         if after is not None:
             statement = statement.where(PARTIES.c.name > after)
         return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
@@ -91,16 +96,28 @@ class Parties:
         """
 
         def act(connection: Connection) -> None:
-            row = _required(connection, name)
-            if caller != row["fingerprint"]:
-                raise NotPermitted("A party changes its own key only", code="not-your-key", expected=name)
-            newest = _known(connection, caller)
+            row = own_row(connection, name, caller)
+            newest = known_key(connection, caller)
             if newest is not None and newest["statement"] == signed.model_dump(mode="json"):
                 return  # a repeat, whose first answer was lost
             said = verify_rotation(signed, party=name, old=bytes.fromhex(row["public_key"]))
             self._change(connection, row, said.new, came="rotated", by=name, statement=signed)
 
         return await self._changed(name, act)
+
+    async def would_rotate(self, name: str, caller: str, public_key: bytes) -> bool:
+        """Whether `rotate` to this key would change anything, whatever its signatures are. Raises: as it does, but for those."""
+
+        def act(connection: Connection) -> bool:
+            row = own_row(connection, name, caller)
+            check_public(public_key)
+            if row["public_key"] == public_key.hex() and row["came"] == "rotated":
+                return False  # its repeat
+            check_new_key(public_key, bytes.fromhex(row["public_key"]))
+            require_change(connection, row, public_key)
+            return True
+
+        return await self._store.read(act)
 
     async def replace(self, name: str, public_key: bytes, replaces: str, by: str) -> dict[str, Any]:
         """Take the owner's word for a party's new key; `replaces` is the fingerprint of its newest one, which is lost or revoked.
@@ -111,20 +128,30 @@ class Parties:
         check_public(public_key)
 
         def act(connection: Connection) -> None:
-            row = _required(connection, name)
-            newest = _known(connection, fingerprint(public_key))
-            if newest is not None and (row["public_key"], newest["previous"]) == (public_key.hex(), replaces):
-                return
-            _same(row, replaces)
-            self._change(connection, row, public_key, came="replaced", by=by)
+            row = required(connection, name)
+            if not replaced_so(connection, row, public_key, replaces):
+                self._change(connection, row, public_key, came="replaced", by=by)
 
         return await self._changed(name, act)
+
+    async def would_replace(self, name: str, public_key: bytes, replaces: str) -> bool:
+        """Whether `replace` would change anything. Raises: as it does."""
+        check_public(public_key)
+
+        def act(connection: Connection) -> bool:
+            row = required(connection, name)
+            if replaced_so(connection, row, public_key, replaces):
+                return False
+            require_change(connection, row, public_key)
+            return True
+
+        return await self._store.read(act)
 
     async def revoke(self, name: str, key: str, by: str) -> dict[str, Any]:
         """The party's newest key authenticates nothing from now on. Raises: NotFound. Conflict: `key-mismatch`."""
 
         def act(connection: Connection) -> None:
-            _same(_required(connection, name), key)
+            require_newest(required(connection, name), key)
             _end(connection, key, by, self._clock())
 
         return await self._changed(name, act)
@@ -139,13 +166,7 @@ class Parties:
         statement: SignedRotation | None = None,
     ) -> None:  # fmt: skip
         name = row["name"]
-        if going_on := _sessions_with(connection, name):
-            raise Conflict(
-                f"{name}'s key stands in the manifest of {', '.join(going_on[:5])}, which has not ended", code="key-in-use",
-                remedy="Wait for their end, or have their owner cancel them. What must not wait: `gput party revoke-key`.",
-            )  # fmt: skip
-        if _known(connection, fingerprint(public)) is not None:
-            raise Conflict("This key was somebody's before", code="key-was-used", remedy="Make a new one.")
+        require_change(connection, row, public)
         at = self._clock()
         _end(connection, row["fingerprint"], by, at)
         values = {"public_key": public.hex(), "fingerprint": fingerprint(public)}
@@ -164,8 +185,8 @@ def _came_from(connection: Connection, key: str, before: str) -> bool:
     seen: set[str] = set()
     while key != before and key not in seen:
         seen.add(key)
-        row = _known(connection, key)
-        older = _known(connection, row["previous"]) if row is not None and row["previous"] else None
+        row = known_key(connection, key)
+        older = known_key(connection, row["previous"]) if row is not None and row["previous"] else None
         if row is None or older is None or row["statement"] is None:
             return False
         try:
@@ -184,7 +205,7 @@ def _rotation(row: Mapping[str, Any], old: bytes) -> VerifiedRotation:
 
 def holders(connection: Connection) -> dict[str, str]:
     """Fingerprints of the keys of enrolled holders that count, by name."""
-    found = connection.execute(_statement().where(PARTIES.c.role == "holder", PARTY_KEYS.c.valid_until.is_(None)))
+    found = connection.execute(party_statement().where(PARTIES.c.role == "holder", PARTY_KEYS.c.valid_until.is_(None)))
     return {row["name"]: row["fingerprint"] for row in found.mappings()}
 
 
@@ -201,48 +222,6 @@ def require(connection: Connection, judged_by: Mapping[str, str]) -> None:
             f"The key of {', '.join(changed)} was changed just now", code="key-changed",
             remedy="Put the key of `gput party list` into the roster, and submit once more.",
         )  # fmt: skip
-
-
-def _statement() -> Any:
-    validity = [PARTY_KEYS.c[name] for name in ("valid_from", "valid_until", "came")]
-    return select(PARTIES, *validity).join(PARTY_KEYS, PARTY_KEYS.c.fingerprint == PARTIES.c.fingerprint)
-
-
-def _joined(connection: Connection, where: Any) -> dict[str, Any] | None:
-    row = connection.execute(_statement().where(where)).mappings().first()
-    return None if row is None else dict(row)
-
-
-def _row(connection: Connection, name: str) -> dict[str, Any] | None:
-    return _joined(connection, PARTIES.c.name == name)
-
-
-def _required(connection: Connection, name: str) -> dict[str, Any]:
-    row = _row(connection, name)
-    if row is None:
-        raise NotFound(f"There is no party {name}", code="unknown-party")
-    return row
-
-
-def _known(connection: Connection, key: str) -> dict[str, Any] | None:
-    row = connection.execute(select(PARTY_KEYS).where(PARTY_KEYS.c.fingerprint == key)).mappings().first()
-    return None if row is None else dict(row)
-
-
-def _same(row: Mapping[str, Any], key: str) -> None:
-    if row["fingerprint"] != key:
-        raise Conflict(
-            f"{row['name']} has another key by now", code="key-mismatch", expected=key, got=row["fingerprint"],
-            remedy="`gput party keys` shows them.",
-        )  # fmt: skip
-
-
-def _sessions_with(connection: Connection, name: str) -> list[str]:
-    """Those that can be read: a key is not to stay another's for what somebody did to one session's row."""
-    rows = listed(connection, select(*LISTED).where(SESSIONS.c.phase.not_in(ENDED)))
-    return [
-        row["id"] for row in rows if row["summary"] and name in {entry["holder"] for entry in row["summary"]["holders"]}
-    ]
 
 
 def _end(connection: Connection, key: str, by: str, at: float) -> None:

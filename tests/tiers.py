@@ -34,7 +34,7 @@ LATER: Final = (
     # Another size or length of the same.
     "tests/world/test_world_damaged_checkpoints.py::test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it[1-_cut]",
     "tests/world/test_world_damaged_checkpoints.py::test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it[1-_too_many]",
-    "tests/world/test_world_damaged_checkpoints.py::test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it[0-_changed]",
+    "tests/world/test_world_damaged_checkpoints.py::test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it[0-changed]",
     "tests/gpu/test_gpu_api.py::test_records_share_a_body_however_it_is_cut[33]",
     "tests/failures/test_away_and_back.py::test_one_clock_jumps_and_is_set_right",
     "tests/failures/test_owners_words.py::test_cancelled_at_any_moment[before-copy-holder-city-to-agent-1]",

@@ -102,19 +102,25 @@ class _Engine:
         """What must hold for the holder to serve."""
         return {
             "journal": self.journal_is_open, "runner": self.runner_runs,
-            "orchestrator": lambda: self.holder.runner.check(),
+            "orchestrator": lambda: self.holder.runner.listening.check(),
         }  # fmt: skip
 
     async def journal_is_open(self) -> None:
         """Raises: Unavailable."""
         if not (self.holder.ledger.is_open and self.holder.catalogue.is_open):
-            reason = self._why or ": the quoting enclave has not answered"
+            reason = (
+                f"{self._why}; its log says more" if self._has_stopped else ": the quoting enclave has not answered"
+            )
             raise Unavailable(f"the journal is locked{reason}", code="journal-locked")
 
     async def runner_runs(self) -> None:
         """Raises: Unavailable."""
-        if self._running is None or self._running.done():
+        if self._has_stopped:
             raise Unavailable(f"the holder has stopped serving{self._why}; its log says more", code="runner-stopped")
+
+    @property
+    def _has_stopped(self) -> bool:
+        return self._running is None or self._running.done()
 
     @property
     def _why(self) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import Field
 
-from data_holder.api.models import Body
+from data_holder.api.models import Body, Fault
 from data_holder.settings import DatasetName
 
 DatasetPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["ehr"])]
@@ -55,6 +55,4 @@ class DatasetView(Body):
     options: dict[str, Any]
     source: Literal["settings", "api", "withdrawn"]
     added_at: float = Field(description="of a withdrawn one: since when it is that")
-    fault: str | None = Field(
-        description="what of it cannot be shown, as its row in the database was damaged, and what to do"
-    )
+    fault: Fault

@@ -11,24 +11,19 @@ from fastapi.responses import JSONResponse
 from data_holder.api.access import HolderDep, Once, Reader, Writer
 from data_holder.api.dataset_models import DatasetBody, DatasetPath, DatasetView, DeclarationBody
 from data_holder.api.models import Page, SessionBody
-from data_holder.assembly import Holder
-from data_holder.dataset_options import kept_options
+from data_holder.api.shown import dataset_view
 from data_holder.tables import rows
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.pagination import Paging
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
-_DAMAGED = (
-    "what is kept of its options is damaged, and no session is served from it: add it again under its name; one of the settings is set "
-    "right by a restart"
-)
 
 
 @router.get("", summary="Datasets this holder knows")
 async def list_datasets(_: Reader, holder: HolderDep, paging: Paging) -> Page[DatasetView]:
     listing = paging.of("datasets")
     found = await holder.store.read(lambda connection: rows.datasets(connection, listing.after, listing.ask))
-    items = [_view(holder, row) for row in listing.cut(found, lambda row: row["name"])]
+    items = [dataset_view(holder, row) for row in listing.cut(found, lambda row: row["name"])]
     return Page(items=items, next=listing.next)
 
 
@@ -40,14 +35,14 @@ async def add_dataset(body: DatasetBody, _: Writer, holder: HolderDep, once: Onc
         options = body.options.model_dump(exclude_unset=True)
         row = await holder.catalogue.add(body.name, Path(body.path), options, keep_equal=keyed)
         headers = {"location": f"/v1/datasets/{body.name}"}
-        return JSONResponse(_view(holder, row).model_dump(mode="json"), status_code=201, headers=headers)
+        return JSONResponse(dataset_view(holder, row).model_dump(mode="json"), status_code=201, headers=headers)
 
     return await once(act)
 
 
 @router.get("/{name}", summary="One dataset")
 async def show_dataset(name: DatasetPath, _: Reader, holder: HolderDep) -> DatasetView:
-    return _view(holder, await holder.store.read(lambda connection: rows.dataset(connection, name)))
+    return dataset_view(holder, await holder.store.read(lambda connection: rows.dataset(connection, name)))
 
 
 @router.delete("/{name}", status_code=204, summary="Forget a dataset (its files stay, what was converted of them goes)")
@@ -58,7 +53,7 @@ async def remove_dataset(name: DatasetPath, _: Writer, holder: HolderDep) -> Res
 
 @router.put("/{name}/declaration", summary="Declare units and classes of its fields, in place of what was declared")
 async def declare(name: DatasetPath, body: DeclarationBody, _: Writer, holder: HolderDep) -> DatasetView:
-    return _view(holder, await holder.catalogue.declare(name, body.model_dump()))
+    return dataset_view(holder, await holder.catalogue.declare(name, body.model_dump()))
 
 
 @router.post(
@@ -73,12 +68,3 @@ async def inspect(name: DatasetPath, body: SessionBody, _: Writer, holder: Holde
         measure = holder.approvals.may_measure
         profile = await holder.catalogue.profile(name, program, report, **about, measure=measure)
     return {**report.as_json(), "profile": profile and profile.model_dump(mode="json")}
-
-
-def _view(holder: Holder, row: dict[str, Any]) -> DatasetView:
-    """A row as its operator is shown it."""
-    options, source = kept_options(row["options"]), holder.catalogue.withdrawals.source_of(row)
-    return DatasetView(
-        name=row["name"], path=row["path"], options=options or {}, source=source, added_at=row["added_at"],
-        fault=_DAMAGED if options is None else None,
-    )  # fmt: skip

@@ -16,13 +16,19 @@ IndexPath = Annotated[int, Path(ge=0, lt=2**53)]
 Reason = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["a3" * 32])]
 RequestState = Literal["waiting", "approved", "refused", "vetoed", "ended"]
+Fault = Annotated[
+    str | None,
+    Field(
+        description="what is kept of it in the database was damaged, so that it is not shown as it was, or not served; and what to do"
+    ),
+]
 T = TypeVar("T")
 
 
 class Body(BaseModel):
     """Strict: an unknown field is an error, so that a misspelt one cannot be overlooked."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Page(Body, Generic[T]):
@@ -116,6 +122,7 @@ class RequestView(Body):
     delivered: bool
     waiting_for: str | None
     findings: list[FindingView]
+    fault: Fault
 
 
 class PrivacyView(Body):
@@ -204,6 +211,7 @@ class VisitView(Body):
     timers: dict[str, float] | None
     refusal: Refusal | None
     at: float
+    fault: Fault
 
 
 class VisitDetail(VisitView):
@@ -232,6 +240,7 @@ class ReceiptView(Body):
     closed_at: float
     verified: bool
     checks: list[CheckView]
+    fault: Fault
 
 
 class ReceiptDetail(ReceiptView):

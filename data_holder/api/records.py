@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -20,7 +20,8 @@ from data_holder.api.models import (
     VisitPath,
     VisitView,
 )
-from data_holder.receipts import explain, kept_checks
+from data_holder.api.shown import receipt_view, visit_view
+from data_holder.receipts import explain
 from data_holder.tables import rows
 from shared.service.pagination import Paging
 
@@ -34,7 +35,7 @@ async def identity(_: Reader, holder: HolderDep) -> Identity:
     return Identity(
         name=settings.name, fingerprint=key.fingerprint, public_key=key.public_pem.decode(),
         orchestrator_url=settings.orchestrator_url, backend=settings.evidence.partition(":")[0],
-        approve=settings.approve, connected=holder.runner.connected, sessions=len(list(holder.ledger.states())),
+        approve=settings.approve, connected=holder.runner.listening.connected, sessions=len(list(holder.ledger.states())),
         changes=holder.ledger.changes,
     )  # fmt: skip
 
@@ -44,14 +45,14 @@ async def list_visits(_: Reader, holder: HolderDep, paging: Paging, session: Ses
     listing = paging.of(f"visits/{session}")
     found = await holder.store.read(lambda connection: rows.visits(connection, session, listing.after, listing.ask))
     shown = listing.cut(found, lambda row: [row["session"], row["epoch"]])
-    return Page(items=[VisitView(**rows.visit_row(row)) for row in shown], next=listing.next)
+    return Page(items=[visit_view(row) for row in shown], next=listing.next)
 
 
 @router.get("/visits/{visit}", summary="One visit with all its attempts")
 async def show_visit(visit: VisitPath, _: Reader, holder: HolderDep) -> VisitDetail:
     found = await holder.store.read(lambda connection: rows.attempts(connection, visit))
-    attempts = [rows.visit_row(row) for row in found]
-    return VisitDetail(**attempts[-1], attempts=[VisitView(**attempt) for attempt in attempts])
+    attempts = [visit_view(row) for row in found]
+    return VisitDetail(**attempts[-1].model_dump(), attempts=attempts)
 
 
 @router.get("/receipts", summary="Receipts of this holder's visits, with every check")
@@ -61,7 +62,7 @@ async def list_receipts(
     listing = paging.of(f"receipts/{session}")
     found = await holder.store.read(lambda connection: rows.receipts(connection, session, listing.after, listing.ask))
     shown = listing.cut(found, lambda row: [row["session"], row["index"]])
-    return Page(items=[ReceiptView(**_receipt(row)) for row in shown], next=listing.next)
+    return Page(items=[receipt_view(row) for row in shown], next=listing.next)
 
 
 @router.get("/receipts/{session}/{index}", summary="One receipt: its bytes and what they say")
@@ -69,7 +70,7 @@ async def show_receipt(session: SessionPath, index: IndexPath, _: Reader, holder
     row = await holder.store.read(lambda connection: rows.receipt(connection, session, index))
     claims, statement = explain(row["cose"])
     encoded = base64.b64encode(row["cose"]).decode()
-    return ReceiptDetail(**_receipt(row), receipt=encoded, claims=claims, statement=statement)
+    return ReceiptDetail(**receipt_view(row).model_dump(), receipt=encoded, claims=claims, statement=statement)
 
 
 @router.get(
@@ -90,10 +91,3 @@ async def links(_: Reader, holder: HolderDep) -> LinksView:
         bytes_to_orchestrator=orchestrator.sent, bytes_from_gpu=gpu.received,
         bytes_from_orchestrator=orchestrator.received,
     )  # fmt: skip
-
-
-def _receipt(row: dict[str, Any]) -> dict[str, Any]:
-    view, checks = {name: value for name, value in row.items() if name != "cose"}, kept_checks(row["checks"])
-    return {
-        **view, "verified": row["verified"] and all(check.ok for check in checks), "checks": [check.as_json() for check in checks],
-    }  # fmt: skip

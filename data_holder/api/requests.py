@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from data_holder.api.access import HolderDep, Once, Reader, Writer
@@ -21,21 +21,25 @@ from data_holder.api.models import (
     SessionBody,
     SessionPath,
 )
+from data_holder.api.shown import request_view
 from data_holder.assembly import Holder
+from data_holder.deciding import Word
 from data_holder.estimate import expected
 from data_holder.policy_rules import allowed
-from data_holder.requests import verify_decision, verify_manifest, verify_program, verify_signer
-from data_holder.rule_finding import kept_findings
+from data_holder.requests import verify_decision, verify_manifest, verify_signer
 from data_holder.tables import rows
 from shared.canonical import json_value
 from shared.claims.accountant import spent
 from shared.claims.free_text import unseen
 from shared.claims.program import ProgramManifest
 from shared.errors import BadRequest, Conflict
+from shared.service.idempotency import HEADER as KEY_HEADER
 from shared.service.idempotency import KEY_HONOURED
 from shared.service.pagination import Paging
+from shared.wire.dry_run import Verdict
 from shared.wire.visit import Decision
 
+B = TypeVar("B", ApproveBody, RefuseBody)
 router = APIRouter(prefix="/v1", tags=["approvals"])
 
 
@@ -46,7 +50,7 @@ async def list_requests(
     listing = paging.of(f"requests/{state}")
     found = await holder.store.read(lambda connection: rows.requests(connection, state, listing.after, listing.ask))
     shown = listing.cut(found, lambda row: row["session"])
-    return Page(items=[RequestView(**_view(row)) for row in shown], next=listing.next)
+    return Page(items=[request_view(holder, row) for row in shown], next=listing.next)
 
 
 @router.get("/requests/{session}", summary="One request in full: manifest, program, policy findings")
@@ -54,21 +58,35 @@ async def show_request(session: SessionPath, _: Reader, holder: HolderDep) -> Re
     return await _detail(holder, session)
 
 
+def _legible(body: B) -> B:
+    """Raises: BadRequest `unseen-text`: the orchestrator would not take it, and it would be signed by then."""
+    if found := unseen(body.reason, but="\n\t"):
+        raise BadRequest(f"the reason holds what cannot be seen: {found}", code="unseen-text")
+    return body
+
+
+def _word(verb: Decision, body: ApproveBody | RefuseBody, *, keyed: bool) -> Word:
+    said = body if isinstance(body, ApproveBody) else ApproveBody(manifest=body.manifest)
+    return Word(body.manifest, verb, said.dataset, body.reason, said.anew, keep_equal=keyed)
+
+
 async def _decided(
     holder: Holder, once: Once, session: str, verb: Decision, body: ApproveBody | RefuseBody
 ) -> Response:
-    said = body if isinstance(body, ApproveBody) else ApproveBody(manifest=body.manifest)
-    if found := unseen(body.reason, but="\n\t"):  # the orchestrator would not take it, and it would be signed by then
-        raise BadRequest(f"the reason holds what cannot be seen: {found}", code="unseen-text")
+    measure = not isinstance(body, ApproveBody) or body.statistics
 
     async def act(keyed: bool) -> Response:
-        await holder.approvals.decide(
-            session, body.manifest, verb, dataset=said.dataset, reason=body.reason, by="operator", keep_equal=keyed,
-            measure=said.statistics, anew=said.anew,
-        )  # fmt: skip
+        await holder.approvals.decide(session, _word(verb, body, keyed=keyed), by="operator", measure=measure)
         return JSONResponse((await _detail(holder, session)).model_dump(mode="json"))
 
     return await once(act)
+
+
+async def _judged(
+    holder: Holder, request: Request, session: str, verb: Decision, body: ApproveBody | RefuseBody
+) -> Verdict:
+    """With an Idempotency-Key as the act with one: the same again is no mistake. Nothing is kept under it."""
+    return await holder.approvals.judging.verdict(session, _word(verb, body, keyed=KEY_HEADER in request.headers))
 
 
 @router.post(
@@ -76,7 +94,16 @@ async def _decided(
     response_model=RequestDetail, openapi_extra=KEY_HONOURED,
 )  # fmt: skip
 async def approve(session: SessionPath, body: ApproveBody, _: Writer, holder: HolderDep, once: Once) -> Response:
-    return await _decided(holder, once, session, "approve", body)
+    return await _decided(holder, once, session, "approve", _legible(body))
+
+
+@router.post(
+    "/dry-run/requests/{session}/approve", summary="Whether it could be approved, as far as that is known before its dataset is read"
+)  # fmt: skip
+async def ask_approve(
+    session: SessionPath, body: ApproveBody, _: Writer, holder: HolderDep, request: Request
+) -> Verdict:
+    return await _judged(holder, request, session, "approve", _legible(body))
 
 
 @router.post(
@@ -84,7 +111,12 @@ async def approve(session: SessionPath, body: ApproveBody, _: Writer, holder: Ho
     openapi_extra=KEY_HONOURED,
 )  # fmt: skip
 async def refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, once: Once) -> Response:
-    return await _decided(holder, once, session, "refuse", body)
+    return await _decided(holder, once, session, "refuse", _legible(body))
+
+
+@router.post("/dry-run/requests/{session}/refuse", summary="Whether it could be refused; nothing is done")
+async def ask_refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, request: Request) -> Verdict:
+    return await _judged(holder, request, session, "refuse", _legible(body))
 
 
 @router.post(
@@ -92,7 +124,12 @@ async def refuse(session: SessionPath, body: RefuseBody, _: Writer, holder: Hold
     response_model=RequestDetail, openapi_extra=KEY_HONOURED,
 )  # fmt: skip
 async def veto(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, once: Once) -> Response:
-    return await _decided(holder, once, session, "veto", body)
+    return await _decided(holder, once, session, "veto", _legible(body))
+
+
+@router.post("/dry-run/requests/{session}/veto", summary="Whether an approval could be withdrawn; nothing is done")
+async def ask_veto(session: SessionPath, body: RefuseBody, _: Writer, holder: HolderDep, request: Request) -> Verdict:
+    return await _judged(holder, request, session, "veto", _legible(body))
 
 
 @router.get("/policy", summary="The local policy as loaded")
@@ -116,30 +153,22 @@ async def check_policy(body: SessionBody, _: Writer, holder: HolderDep) -> Check
     )
 
 
-def _view(row: dict[str, Any]) -> dict[str, Any]:
-    same = (
-        "session", "state", "phase", "received_at", "dataset", "decided_at", "decided_by", "reason", "delivered", "waiting_for",
-    )  # fmt: skip
-    view = {name: row[name] for name in same}
-    found = [finding.as_json() for finding in kept_findings(row["findings"])]
-    return {**view, "manifest": row["manifest_digest"], "findings": found}
-
-
 async def _detail(holder: Holder, session: str) -> RequestDetail:
     """The request as verified again from its bytes, not as the row tells it."""
     row = await holder.store.read(lambda connection: rows.request(connection, session))
-    request = verify_manifest(row["manifest"], holder.approvals.name, holder.approvals.keys)
-    program = row["program"] and verify_program(row["program"], request.manifest.program)
-    state = holder.ledger.state(session)
+    state, shown = holder.ledger.state(session), request_view(holder, row)
+    request = verify_manifest(state.manifest, holder.approvals.name, holder.approvals.keys)
+    program = await holder.approvals.programs.to_show(session, request.manifest.program)
     manifest = request.manifest
     said, owner = verify_decision(state, holder.approvals.keys), verify_signer(state)
     estimate = await expected(
-        holder.orchestrator, session, manifest, program or None, holder.approvals.name, records=state.records or None,
-        ask=row["state"] == "waiting",
+        holder.orchestrator, session, manifest, program, holder.approvals.name, records=state.records or None,
+        ask=shown.state == "waiting",
     )  # fmt: skip
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
     view = {
-        **_view(row), "manifest": request.digest, "document": json_value(request.data), "dataset_root": state.dataset_root or None,
+        **shown.model_dump(), "manifest": request.digest, "document": json_value(request.data),
+        "dataset_root": state.dataset_root or None,
         "decision": said and said.decision,
         "owner": None if owner is None else owner.fingerprint,
         "privacy": planned and planned.model_dump(mode="json"),

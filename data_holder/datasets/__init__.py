@@ -2,6 +2,7 @@
 
 from data_holder.datasets.cache import CONVERSION, forget_converted
 from data_holder.datasets.dataset import Dataset, Statistics
+from data_holder.datasets.files import bytes_of
 from data_holder.datasets.findings import Finding, Misfit, UnfitData
 from data_holder.datasets.inspection import InspectionReport, inspect_dataset
 from data_holder.datasets.options import DatasetOptions, Format, GoOn, Tokenizer
@@ -11,5 +12,6 @@ from data_holder.datasets.scales import Look
 
 __all__ = [
     "CONVERSION", "Dataset", "DatasetOptions", "Finding", "Format", "GoOn", "InspectionReport", "Look", "Misfit", "RecordTree",
-    "Statistics", "Tokenizer", "UnfitData", "forget_converted", "forget_tree", "inspect_dataset", "open_dataset", "tree_is_kept",
+    "Statistics", "Tokenizer", "UnfitData", "bytes_of", "forget_converted", "forget_tree", "inspect_dataset", "open_dataset",
+    "tree_is_kept",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -31,6 +31,7 @@ CONVERSION: Final = 2
 which its table was read."""
 Write = Callable[[BinaryIO], None]
 Mapped = Callable[[BinaryIO], NDArray[np.uint8]]
+Removal = tuple[Callable[[Path], bool], Path]
 
 
 def converted(
@@ -54,31 +55,40 @@ def converted(
             folder, stem, state, RECORDS, made, go_on=options.converting, mapped=lambda stream: maps.made_from(source, stream)
         )  # fmt: skip
     options.converting()
-    try:
-        with tempfile.TemporaryFile() as anonymous:
-            made(anonymous)
-            anonymous.flush()
-            return maps.made_from(source, anonymous)
-    except OSError as error:
-        raise _unusable(RECORDS, error) from error
+    with _usable(RECORDS), tempfile.TemporaryFile() as anonymous:
+        made(anonymous)
+        anonymous.flush()
+        return maps.made_from(source, anonymous)
 
 
 def forget_converted(folder: Path, datasets: Iterable[Path]) -> int:
-    """Remove what was converted of files that belong to none of these datasets any more, or are gone, or by an earlier release, and what a
-    process that died left half converted; how many files.
+    """Remove what was converted of files that belong to none of these datasets any more, or are gone, or by an earlier release, or of what
+    was in them before, and what a process that died left half converted; how many files.
 
     Raises:
-        OSError: the folder cannot be read or written.
+        OSError: the folder cannot be read, or a file not removed; the others are.
     """
     if not folder.is_dir():
         return 0
     known = {
         f"{_source(file)}-{CONVERSION}" for path in datasets for file in (path, *path.rglob("*")) if file.is_file()
     }
-    strange = [path for path in folder.glob(f"*.{RECORDS}") if path.name.rsplit("-", 2)[0] not in known]
-    for path in strange:
-        path.unlink(missing_ok=True)
-    return len(strange) + sum(_let_go(path) for path in folder.glob("*.partial"))
+    newest, found = {}, sorted(folder.glob(f"*.{RECORDS}"), key=_made_at)
+    for path in found:
+        newest[_stem(path)] = path
+    old = [path for path in found if path.name.rsplit("-", 2)[0] not in known or newest[_stem(path)] != path]
+    return _each([*((_unlink, path) for path in old), *((_let_go, path) for path in folder.glob("*.partial"))])
+
+
+def _stem(kept: Path) -> str:
+    return kept.name.rpartition("-")[0]
+
+
+def _made_at(kept: Path) -> int:
+    try:
+        return kept.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _source(path: str | Path) -> str:
@@ -94,15 +104,19 @@ def kept(
     the same file already. `mapped` maps the file; by default for good, as only a file of the holder's own may be. Raises: as `converted`.
     """
     final = place(folder, stem, state, kind)
-    try:
+    with _usable(kind):
         if not final.exists():
             go_on()
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _make(final, folder, stem, kind, write)
         with final.open("rb") as stream:
             return (mapped or _mapped)(stream)
-    except OSError as error:
-        raise _unusable(kind, error) from error
+
+
+def discard(folder: Path, stem: str, state: bytes, kind: str) -> None:
+    """Remove the file of `kept`: it is not what it is called. Raises: ConfigurationError: as `kept`."""
+    with _usable(kind):
+        place(folder, stem, state, kind).unlink(missing_ok=True)
 
 
 def place(folder: Path, stem: str, state: bytes, kind: str) -> Path:
@@ -111,14 +125,34 @@ def place(folder: Path, stem: str, state: bytes, kind: str) -> Path:
 
 
 def forget(folder: Path, stem: str, kind: str) -> None:
-    """Remove the kept files of a stem, whatever state they are of, and what a process that died left half made."""
-    _drop(folder, stem, kind)
-    _let_go(_partial(folder, stem))
+    """Remove the kept files of a stem, whatever state they are of, and what a process that died left half made.
+
+    Raises:
+        OSError: one cannot be removed; the others are.
+    """
+    _each([*_unlinking(folder, stem, kind), (_let_go, _partial(folder, stem))])
 
 
-def _drop(folder: Path, stem: str, kind: str) -> None:
-    for old in folder.glob(f"{stem}-*.{kind}"):
-        old.unlink(missing_ok=True)
+def _each(removals: Iterable[Removal]) -> int:
+    """How many files there were. Raises: OSError: the first one's that stays, after all were tried."""
+    count, failed = 0, None
+    for remove, path in removals:
+        try:
+            count += remove(path)
+        except OSError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return count
+
+
+def _unlinking(folder: Path, stem: str, kind: str) -> list[Removal]:
+    return [(_unlink, path) for path in folder.glob(f"{stem}-*.{kind}")]
+
+
+def _unlink(path: Path) -> bool:
+    path.unlink(missing_ok=True)
+    return True
 
 
 def _partial(folder: Path, stem: str) -> Path:
@@ -138,8 +172,12 @@ def _make(final: Path, folder: Path, stem: str, kind: str, write: Write) -> None
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        _drop(folder, stem, kind)
-        partial.rename(final)  # the last: who claims the name from here on has another file
+        before = _unlinking(folder, stem, kind)
+        partial.rename(
+            final
+        )  # who claims the name from here on has another file, and what he makes of it is not among those
+        with suppress(OSError):  # whoever tidies up the folder, or forgets the stem, meets it again, and says so
+            _each(before)
 
 
 @contextmanager
@@ -187,8 +225,12 @@ def _mapped(stream: BinaryIO) -> NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
 
 
-def _unusable(kind: str, error: OSError) -> ConfigurationError:
-    remedy = "give a cache folder that the data holder's user may write to, with room for what is kept there"
-    return ConfigurationError(
-        f"the dataset cache cannot keep {kind}: {error.strerror}", code="dataset-cache", remedy=remedy
-    )
+@contextmanager
+def _usable(kind: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = "give a cache folder that the data holder's user may write to, with room for what is kept there"
+        raise ConfigurationError(
+            f"the dataset cache cannot keep {kind}: {error.strerror}", code="dataset-cache", remedy=remedy
+        ) from error

@@ -90,6 +90,20 @@ def hold(path: Path | str, name: str | None = None, *, follow: bool = True) -> H
     return HeldFile(str(path), name, status.st_size, _identity(status), follow)
 
 
+def bytes_of(path: Path) -> int | None:
+    """Of a dataset's one file, or of its folder; None where a folder holds what no reader may read, or cannot be listed. Nothing is read.
+
+    Raises:
+        UnfitData: as `hold`, of one file.
+    """
+    if not path.is_dir():
+        return hold(path).size
+    try:
+        return sum(file.size for file in list_files(path))
+    except UnfitData:
+        return None  # which files count is for the reader that is chosen to say
+
+
 def head(file: HeldFile, count: int) -> bytes:
     """The first `count` bytes of the file, fewer at its end."""
     descriptor, _ = _open(file.path, file.name, file.follow)

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from data_holder.datasets.cache import forget, kept, place
+from data_holder.datasets.cache import discard, forget, kept, place
 from data_holder.datasets.dataset import Dataset
 from data_holder.datasets.options import GoOn, unhindered
 from shared.canonical import keyed_blake3
@@ -108,7 +108,8 @@ class RecordTree:
         self._offsets, length = _layout(self.records, self._lowest)
         self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write, go_on=go_on)
         if len(self._nodes) != length or self._nodes[: _HEADER.size].tobytes() != self._header:
-            forget_tree(folder, stem)  # no tree of ours: a disk that lost its end, or another program's file
+            # No tree of ours: a disk that lost its end, or another program's file.
+            discard(folder, stem, _state(dataset, salt), KIND)
             self._nodes = kept(folder, stem, _state(dataset, salt), KIND, self._write, go_on=go_on)
         self.root = dataset_root(self._kept_node(len(self._offsets) - 1, 0), self.records, self.record_bytes)
 
@@ -202,5 +203,5 @@ def _state(dataset: Dataset, salt: bytes) -> bytes:
 
 
 def forget_tree(folder: Path, stem: str) -> None:
-    """Remove what is kept for a stem."""
+    """Remove what is kept for a stem. Raises: OSError: not all of it."""
     forget(folder, stem, KIND)

@@ -118,8 +118,8 @@ def export(state: GpuState, command: Export, bulk: Bulk) -> Done:
         bytes(state.model.read_committed(start, min(MAX_BULK_RECORD, end - start)))
         for start in range(command.offset, end, MAX_BULK_RECORD)
     ]
-    # Who reads tensor by tensor never reads what follows the last one.
-    if end >= max((one.offset + one.size_bytes for one in plan.tensors), default=0):
+    # Who reads tensor by tensor never reads what follows the last one, nor one that has no bytes.
+    if end >= max((one.offset + one.size_bytes for one in plan.tensors if one.size_bytes), default=0):
         state.model.require_kept()
     for piece in pieces:
         bulk.give(piece)

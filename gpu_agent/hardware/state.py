@@ -127,8 +127,8 @@ class GpuState:
         self._destroy()
 
     def end(self) -> None:
-        """As `wipe`, at the owner's own word: nobody asks twice, so nothing of its records stays whatever the counter says. Nobody comes
-        next uncounted either: `first_life` wipes once more.
+        """As `wipe`, at the owner's own word: it expects nothing here any more, and may not ask twice, so nothing of its records stays
+        whatever the counter says. Nobody comes next uncounted either, itself included: `first_life` wipes once more.
 
         Raises:
             ConfigurationError: all is destroyed, and the boot counter did not count it.

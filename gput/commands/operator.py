@@ -12,10 +12,11 @@ from urllib.parse import quote
 import httpx2
 import typer
 
-from gput.answers import object_of
+from gput.answers import no_dry_run, object_of, read_as
 from gput.pages import pages
-from shared.errors import BadRequest
+from shared.errors import BadRequest, NotFound
 from shared.service.http import Peers
+from shared.wire.dry_run import Verdict
 
 HolderUrl = Annotated[str, typer.Option("--holder-url", envvar="GPUT_HOLDER_URL", help="your own holder service")]
 Token = Annotated[Path, typer.Option("--token", envvar="GPUT_HOLDER_TOKEN", help="its operator.token file")]
@@ -59,6 +60,22 @@ def ask(
         BadRequest: `no-token`. Unavailable: no answer, or `peer-unintelligible`. Or as the service answered.
     """
     return object_of(asyncio.run(_call(method, path, url, token, body, timeout_s)), *names, peer=SERVICE)
+
+
+def beforehand(path: str, url: str, token: Path, body: Any) -> Verdict:
+    """What the service says beforehand to an act at this path (docs/adr/0052).
+
+    Raises:
+        ConfigurationError: `no-dry-run`: it has no such path. As `ask`, and as the act would be refused.
+    """
+    try:
+        return read_as(Verdict, ask("POST", f"dry-run/{path}", url, token, body), SERVICE)
+    except NotFound:
+        if any(
+            known.startswith("/v1/dry-run/") for known in ask("GET", "openapi.json", url, token, None, "paths")["paths"]
+        ):
+            raise  # a dataset that is not there has the code of a path that is not
+        raise no_dry_run(SERVICE) from None
 
 
 def every(path: str, url: str, token: Path) -> list[Any]:

@@ -12,13 +12,22 @@ from gput.answers import text_of
 from gput.commands import party_keys
 from gput.commands.connection import KeyOption, NoInputOption, Session, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import Commands, DryRunOption, FormatOption
-from gput.commands.operator import HASHING_TIMEOUT_S, HOLDER_TIMEOUT_S, SERVICE, HolderUrl, Token, ask, every
+from gput.commands.operator import (
+    HASHING_TIMEOUT_S,
+    HOLDER_TIMEOUT_S,
+    SERVICE,
+    HolderUrl,
+    Token,
+    ask,
+    beforehand,
+    every,
+)
 from gput.commands.party_data import datasets, declare
+from gput.dry_run import judged, would_do
 from gput.files import place_for, written
 from gput.ids import pick, whole
 from gput.output import Format, emit, say, show
 from gput.whole import replace_whole
-from gput.would_act import enrolment, holder_act, refuse_if
 from shared.crypto.signing import PartyKey, fingerprint, load_public
 from shared.errors import BadRequest, Conflict, NotFound
 from shared.service.key_file import key_id, make_key_file
@@ -99,12 +108,12 @@ def enrol(
     async def run(client: AsyncClient) -> Any:
         if not dry_run:
             return await client.enrol(name, public, role)
-        known = await client.items("parties")
-        used = await party_keys.used_keys(client, known)
-        refuse_if(enrolment(name, role, fingerprint(public), await client.whoami(), known, used))
-        was = "enrolled so already" if any(party["name"] == name for party in known) else "new"
+        said = {"name": name, "role": role, "public_key": public.hex()}
+        with judged():
+            verdict = await client.would("parties", body=said)
+        was = "new" if verdict.changes else "enrolled so already"
         say(f"would enrol {name} as {role}; {name} is {was}; nothing was done")
-        return {"name": name, "role": role, "key": fingerprint(public), "public_key": public.hex()}
+        return {**said, "key": fingerprint(public)}
 
     show(connect(url, key, run), fmt)
 
@@ -224,15 +233,14 @@ def _decide(verb: str, session: str, url: str, token: Path, body: dict[str, Any]
         timeout_s = HASHING_TIMEOUT_S if verb == "approve" else HOLDER_TIMEOUT_S
         _decided(ask("POST", f"{path}/{verb}", url, token, body, *REQUEST, timeout_s=timeout_s), fmt)
         return
+    with judged():
+        verdict = beforehand(f"{path}/{verb}", url, token, body)
     view = ask("GET", path, url, token, None, *REQUEST)
-    if view["manifest"] != body["manifest"]:
-        raise Conflict(
-            f"{view['session']} asks for another manifest than the one you read", code="manifest-mismatch",
-            expected=body["manifest"], got=view["manifest"], remedy="Read it: `gput party request`.",
-        )  # fmt: skip
-    refuse_if(holder_act(verb, view, body))
-    say(f"would {verb} {view['session']}, which is {view['state']}; nothing was done")
-    _decided(view, fmt)
+    for what in verdict.unjudged:
+        say(f"not judged: {what}")
+    act = f"{verb} {view['session']}"
+    say(f"{would_do(act, verdict)}, which is {view['state']}; nothing was done")
+    _decided({**view, "unjudged": [*verdict.unjudged]}, fmt)
 
 
 def _decided(view: Any, fmt: Format) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +13,9 @@ from gput.about import PEER, party_of
 from gput.answers import unintelligible
 from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOption, confirm, connect
 from gput.commands.manners import DryRunOption, FormatOption
+from gput.dry_run import judged, refused, would_do
 from gput.output import Format, emit, say, show
 from gput.whole import replace_whole
-from gput.would_act import refuse_if, replacement, rotation
 from shared.crypto.former_keys import SUFFIX, keep_former, keep_private, kept_private
 from shared.crypto.private_file import replace_private
 from shared.crypto.signing import PartyKey, fingerprint, load_public
@@ -83,24 +82,37 @@ def _tried(url: str, key: Path, draft: Path) -> Any:
         with _at_rest(key.parent):
             pass
     except ConfigurationError as error:
-        busy.append(error.detail)
+        busy.append(f"{error.detail} [{error.code}]")
     if draft.exists() and (row := _known(url, draft)) is not None:
-        refuse_if(busy)
-        say(f"{INTERRUPTED}: would put it in its file's place; nothing was done")
-        return row
-    me, sessions = connect(url, key, _sessions_of)
+        done = f"{INTERRUPTED}: would put it in its file's place"
+    else:
+        # A key of now stands for one that nobody has made yet: what is judged of it is that it is nobody's.
+        new = PartyKey.load(draft) if draft.exists() else PartyKey.generate()
+        row = connect(url, key, lambda client: _asked(client, new.public))
+        done = f"would make a new key for {row['name']}"
+    if busy:
+        raise refused("nothing was done", busy)
+    say(f"{done}; nothing was done")
+    return row
+
+
+async def _asked(client: AsyncClient, public: bytes) -> Any:
+    """Who may change its key to this one."""
+    me = await _enrolled(client)
+    with judged():
+        await client.would("parties", me["name"], "key", body={"public_key": public.hex()})
+    return me
+
+
+async def _enrolled(client: AsyncClient) -> Any:
+    """Whose key this is. Raises: BadRequest `not-enrolled`."""
+    me = await client.whoami()
     if me["role"] not in ("holder", "auditor"):
         raise BadRequest(
             f"{me['name']} is {me['role']}, whose key is a file in the orchestrator's folder owner_keys", code="not-enrolled",
             remedy="Make a new one (`gput party init`) and put its NAME.pub in the old one's place.",
         )  # fmt: skip
-    refuse_if(busy + rotation(me["name"], sessions))
-    say(f"would make a new key for {me['name']}; nothing was done")
     return me
-
-
-async def _sessions_of(client: AsyncClient) -> tuple[Any, list[Any]]:
-    return await client.whoami(), await client.items("sessions")
 
 
 def _tell(url: str, key: Path, draft: Path) -> Any:
@@ -108,9 +120,14 @@ def _tell(url: str, key: Path, draft: Path) -> Any:
     if not draft.exists():
         PartyKey.generate().save(draft)  # on the disk before anybody hears of it
     old, new = PartyKey.load(key), PartyKey.load(draft)
+
+    async def tell(client: AsyncClient) -> None:
+        await _enrolled(client)
+        await client.rotate_key(old, new)
+
     lost: NotAuthenticated | Unavailable | None = None
     try:
-        connect(url, key, lambda client: client.rotate_key(old, new))
+        connect(url, key, tell)
     except (NotAuthenticated, Unavailable) as error:
         lost = error
     if (row := _known(url, draft)) is None:
@@ -213,28 +230,15 @@ def replace_key(
     was = connect(url, key, lambda client: _having(client, name, replaces))
     change = f"{name}'s key {was['key']} by {fingerprint(public)}"
     if dry_run:
-        refuse_if(connect(url, key, lambda client: _against(client, name, fingerprint(public))))
-        say(f"would replace {change}; nothing was done")
+        said = {"public_key": public.hex(), "replaces": was["key"]}
+        with judged():
+            verdict = connect(url, key, lambda client: client.would("parties", name, "replacement", body=said))
+        say(f"{would_do(f'replace {change}', verdict)}; nothing was done")
         show(was, fmt)
         return
     confirm(f"Replace {change}?", yes, no_input)
     say(f"replacing {change} …")
     show(connect(url, key, lambda client: client.replace_key(name, public, was["key"])), fmt)
-
-
-async def _against(client: AsyncClient, name: str, key: str) -> list[str]:
-    """Why the orchestrator would not put this key in the place of `name`'s."""
-    used = await used_keys(client, await client.items("parties"))
-    return replacement(name, key, await client.whoami(), used, await client.items("sessions"))
-
-
-async def used_keys(client: AsyncClient, parties: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Names of these parties with each key that they have or had, a pair a row."""
-    return [
-        {"name": party["name"], "key": row["key"]}
-        for party in parties
-        for row in await client.items(f"parties/{quote(party['name'], safe='')}/keys")
-    ]
 
 
 COMMANDS = (keys, rotate_key, revoke_key, replace_key)

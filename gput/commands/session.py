@@ -25,14 +25,13 @@ from gput.commands.manners import Commands, DryRunOption, FormatOption
 from gput.commands.rehearse import rehearse
 from gput.commands.session_files import export, export_metrics, receipts
 from gput.commands.succeed import succeed
-from gput.dry_run import would
+from gput.dry_run import judged, refused, would, would_do
 from gput.expected import PriceOption, in_full
 from gput.files import content as content_of
 from gput.output import Format, cell, emit, say, show
 from gput.uploads import submit as send
-from gput.would_act import refuse_if, session_act
 from shared.claims.archive import open_archive
-from shared.errors import BadRequest, JobFailed, TimedOut
+from shared.errors import JobFailed, TimedOut
 from shared.names import SessionPhase
 
 if TYPE_CHECKING:
@@ -80,11 +79,10 @@ def submit(
 
 def _tried(found: dict[str, Any], fmt: Format) -> None:
     show(found, fmt)
+    for what in found["unjudged"]:
+        say(f"not judged: {what}")
     if found["missing"]:
-        raise BadRequest(
-            f"nothing was submitted, and it would be refused; missing: {'; '.join(found['missing'])}",
-            code="would-be-refused",
-        )
+        raise refused("nothing was submitted", found["missing"])
     say("nothing was submitted")
 
 
@@ -192,9 +190,10 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
     async def run(client: AsyncClient, name: str) -> Any:
         if not dry_run:
             return await client.act(name, action)
+        with judged():
+            verdict = await client.would("sessions", name, action)
         view = await client.session(name)
-        refuse_if(session_act(action, view, await client.whoami()))
-        say(f"would {action} {name}, which is {view['phase']}; nothing was done")
+        say(f"{would_do(f'{action} {name}', verdict)}, which is {view['phase']}; nothing was done")
         return view
 
     show(with_session(session, url, key, run), fmt)

@@ -8,7 +8,7 @@ from pathlib import Path
 from gput.client import UNATTESTED, AsyncClient
 from gput.files import content
 from gput.local.installation import Installation
-from gput.uploads import not_named
+from gput.uploads import not_named, program_in
 from shared.canonical import sha256
 from shared.claims.archive import Archive
 from shared.claims.manifest import Manifest
@@ -45,8 +45,8 @@ def weights_to_start(manifest: Manifest, archive: Archive, program: Path, given:
     wanted = manifest.initial_weights or (own.sha256 if isinstance(own, WeightsFile) else None)
     if given is not None:
         found = content(given, "no-weights")
-        if sha256(found).hex() != wanted:
-            raise not_named(given, found)
+        if (digest := sha256(found).hex()) != wanted:
+            raise not_named(given, digest, program_in(found))
         return found
     if isinstance(own, WeightsFile) and wanted == own.sha256:
         return weights_beside(archive, program)

@@ -29,6 +29,7 @@ FACTS: dict[tuple[str, str], tuple[str, str]] = {
     ("session", "started"): ("attesting the GPU", ""),
     ("session", "life_opened"): ("program and model go into the GPU", ""),
     ("session", "placed"): ("waiting for a holder's channel", ""),
+    ("session", "unplaced"): ("the GPU is emptied, and filled again", ""),
     ("session", "restored"): ("restored from a checkpoint: waiting for a holder's channel", ""),
     ("session", "paused"): ("paused", ""),
     ("session", "resumed"): ("resumed", ""),

@@ -45,6 +45,7 @@ SESSION: dict[str, Any] = {
     "bytes": {"holder_to_gpu_records": 81920, "holder_to_gpu_proofs": 9600, "holder_to_gpu_sent": 92400, "orchestrator_to_gpu": 90000,
               "gpu_to_orchestrator": 20000, "model_to_holders": 0},
 }  # fmt: skip
+VERDICT: dict[str, Any] = {"changes": True, "unjudged": []}
 REMOVAL: dict[str, Any] = {"asked_at": 1796.0, "waits_for": ["hospital-a"], "until": 1211396.0}
 ESTIMATE: dict[str, Any] = {
     "visits": 4, "steps": 40, "bytes": 20800, "seconds": 0.52, "gpu_hours": 0.000144,

@@ -20,6 +20,7 @@ from shared.service.idempotency import KEY_HONOURED
 from shared.service.logging import get_logger
 from shared.service.pagination import Paging
 from shared.service.signatures import Caller
+from shared.wire.dry_run import NewKey, Verdict
 from shared.wire.party_keys import KeyReplacement, KeyRevocation, SignedRotation
 
 router = APIRouter(tags=["parties"])
@@ -72,6 +73,14 @@ async def enrol(body: Annotated[NewParty, Few], caller: Owner, parts: Parts, onc
     return await once(act)
 
 
+@router.post(
+    "/v1/dry-run/parties", summary="Whether a party would be enrolled; nothing is done", responses=ex.shows(ex.VERDICT)
+)
+async def ask_enrol(body: Annotated[NewParty, Few], _: Owner, parts: Parts) -> Verdict:
+    public = bytes.fromhex(body.public_key)
+    return Verdict(changes=await parts.library.parties.would_enrol(body.name, body.role, public))
+
+
 @router.get("/v1/parties", summary="Enrolled parties", responses=ex.shows(ex.listed(ex.PARTY)))
 async def parties(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     listing = paging.of("parties")
@@ -106,6 +115,15 @@ async def rotate(
     return _view(parts, row)
 
 
+@router.post(
+    "/v1/dry-run/parties/{name}/key", summary="Whether a party could be known by a new key, which nobody has signed yet; nothing is done",
+    responses=ex.shows(ex.VERDICT),
+)  # fmt: skip
+async def ask_rotate(name: PartyName, body: Annotated[NewKey, Few], caller: Enrolled, parts: Parts) -> Verdict:
+    public = bytes.fromhex(body.public_key)
+    return Verdict(changes=await parts.library.parties.would_rotate(name, caller.fingerprint, public))
+
+
 @router.put(
     "/v1/parties/{name}/replacement", summary="Confirm a party's new key, whose old one is lost or revoked",
     responses=ex.shows(ex.PARTY),
@@ -115,6 +133,15 @@ async def replace(name: PartyName, body: Annotated[KeyReplacement, Few], caller:
     parts.house.inboxes.replaced(name)
     _log.info("a party's key was replaced", party=name, fingerprint=row["fingerprint"], by=caller.name)
     return _view(parts, row)
+
+
+@router.post(
+    "/v1/dry-run/parties/{name}/replacement", summary="Whether a party's new key would be confirmed; nothing is done",
+    responses=ex.shows(ex.VERDICT),
+)  # fmt: skip
+async def ask_replace(name: PartyName, body: Annotated[KeyReplacement, Few], _: Owner, parts: Parts) -> Verdict:
+    public = bytes.fromhex(body.public_key)
+    return Verdict(changes=await parts.library.parties.would_replace(name, public, body.replaces))
 
 
 @router.put(

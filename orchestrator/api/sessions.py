@@ -1,4 +1,4 @@
-"""Routes of sessions and approvals. Knows no GPU."""
+"""Routes of sessions and approvals; how one is submitted is in `submissions`. Knows no GPU."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ from orchestrator.runner.supervisor import Supervisor
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.decisions import decide, view
 from orchestrator.sessions.keyring import KeyAway
+from orchestrator.sessions.owners_words import WORDS
 from orchestrator.sessions.removals import Removal
 from orchestrator.sessions.rows import legible, showable
-from orchestrator.sessions.signed import approval_wanted, signed_manifest
+from orchestrator.sessions.signed import signed_manifest
 from orchestrator.sessions.submission import read_manifest
 from orchestrator.sessions.views import paused_until, summary
 from orchestrator.tables import APPROVALS
-from shared.attestation.one_time_keys import decoded
-from shared.errors import NotFound, NotPermitted
+from shared.errors import NotFound
 from shared.names import Role, SessionPhase
 from shared.service.callers import require_still
-from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED, KeyReused
+from shared.service.idempotency import KEY_HONOURED
 from shared.service.pagination import Paging
 from shared.service.signatures import Caller
+from shared.wire.dry_run import Verdict
 
 router = APIRouter(tags=["sessions"])
 Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait for news.")]
@@ -79,7 +80,8 @@ def removal_view(parts: Orchestrator, removal: Removal) -> dict[str, Any]:
     return {"asked_at": removal.asked_at, "waits_for": list(removal.waits_for), "until": at_most}
 
 
-async def _answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONResponse:
+async def answer(parts: Orchestrator, book: Book, status: int = 200) -> JSONResponse:
+    """The session as it is now, with its version and where to find it."""
     created_at = (await parts.catalogue.row(book.durable.id))["created_at"]
     headers = {"etag": f'"{book.durable.seq}"', "location": f"/v1/sessions/{book.durable.id}"}
     return JSONResponse(await session_view(parts, book, created_at), status_code=status, headers=headers)
@@ -113,42 +115,6 @@ def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
     return {**view, "paused_until": until, "waiting_for": waits}
 
 
-@router.post(
-    "/v1/sessions", summary="Submit a session", status_code=201, openapi_extra=KEY_REQUIRED,
-    responses=ex.shows(ex.SESSION, 201),
-)  # fmt: skip
-async def submit(
-    body: SignedBody, caller: Owner, parts: Parts, request: Request,
-    gpu: Annotated[str | None, Query(description="GPU of the pool; the first by default.", max_length=63)] = None,
-) -> Response:  # fmt: skip
-    settings = parts.house.settings
-    known = await request.app.state.service.keys(caller.fingerprint)
-    if known is None:
-        raise NotPermitted("Your key is not known any more", code="key-unknown")
-
-    wanted = gpu or settings.gpus[0]
-
-    async def act(key: str) -> Response:
-        memory = await parts.house.link(wanted).memory_bytes() if wanted in settings.gpus else None
-        book = await parts.catalogue.submit(
-            body, owner=caller.name, owner_key=known.public_key, act=key, gpu=wanted, gpus=settings.gpus,
-            gpu_memory=memory, allow_emulated=settings.allow_emulated,
-        )  # fmt: skip
-        state = book.durable
-        asked = approval_wanted(await parts.catalogue.row(state.id))
-        # The first answer may be kept no more, and its session is there.
-        if decoded(asked["manifest"]) != decoded(body.document):
-            raise KeyReused(
-                "This Idempotency-Key submitted another manifest", remedy="Submit this one with a fresh Idempotency-Key.",
-                expected=state.manifest_digest,
-            )  # fmt: skip
-        for entry in () if state.ended else state.manifest.roster:
-            parts.house.inboxes.post(entry.holder, **asked)
-        return await _answer(parts, book, 201)
-
-    return await parts.replies.once(request, caller.fingerprint, act)
-
-
 @router.get("/v1/sessions", summary="Sessions", responses=ex.shows(ex.listed(ex.SESSION)))
 async def sessions(caller: Anybody, parts: Parts, paging: Paging, phase: SessionPhase | None = None) -> dict[str, Any]:
     listing = paging.of(f"sessions/{phase}")
@@ -180,7 +146,7 @@ async def session(
             with waiting(request, caller, wait):
                 await book.changes.wait(seen, wait)
             book = await _again(parts, request, caller, session)
-    return await _answer(parts, book)
+    return await answer(parts, book)
 
 
 async def _again(parts: Orchestrator, request: Request, caller: Caller, session: str) -> Book:
@@ -247,12 +213,26 @@ def _owners_word(verb: str, summary_: str, say: Callable[[Supervisor, Book, str]
     )  # fmt: skip
     async def word(session: str, caller: Owner, parts: Parts, once: Once) -> Response:
         async def act() -> Response:
-            book = await parts.catalogue.open(session)
-            require_owner(caller, book.durable.owner, f"{verb}s")
+            book = await _owned(parts, caller, session, verb)
             await say(parts.supervisor, book, caller.name)
-            return await _answer(parts, book, 202)
+            return await answer(parts, book, 202)
 
         return await once(act)
+
+    @router.post(
+        f"/v1/dry-run/sessions/{{session}}/{verb}", summary=f"Whether `…/{verb}` would be taken; nothing is done",
+        name=f"dry-run-{verb}", responses=ex.shows(ex.VERDICT),
+    )  # fmt: skip
+    async def ask(session: str, caller: Owner, parts: Parts) -> Verdict:
+        book = await _owned(parts, caller, session, verb)
+        return Verdict(changes=WORDS[verb](book.state))
+
+
+async def _owned(parts: Orchestrator, caller: Caller, session: str, verb: str) -> Book:
+    """The caller's own session. Raises: NotFound; NotPermitted: another owner's."""
+    book = await parts.catalogue.open(session)
+    require_owner(caller, book.durable.owner, f"{verb}s")
+    return book
 
 
 _owners_word("pause", "Pause at the end of the visit", Supervisor.pause)
@@ -268,14 +248,14 @@ async def approve(session: str, body: SignedBody, caller: Holder, parts: Parts, 
     async def act() -> Response:
         book = await visible(parts, caller, session)
         public_key = await party_key(parts, caller)
-        answer, created = await decide(book, body, caller=caller.name, public_key=public_key)
-        if created and answer["decision"] != "approve":
+        said, created = await decide(book, body, caller=caller.name, public_key=public_key)
+        if created and said["decision"] != "approve":
             runner = parts.supervisor.runner(session)
             if runner is not None:
-                runner.recall_current(f"{caller.name} said {answer['decision']}", caller.name)
+                runner.recall_current(f"{caller.name} said {said['decision']}", caller.name)
         if created:
             await parts.supervisor.look()
-        return JSONResponse(answer, status_code=201 if created else 200)
+        return JSONResponse(said, status_code=201 if created else 200)
 
     return await once(act)
 

@@ -2,13 +2,13 @@
 
 File: magic ‖ parts; part = CBOR header length (u32 LE) ‖ CBOR [offset, length, [chunk lengths]] ‖ chunks. Only the GPU can open a chunk (it
 alone and the orchestrator know the key), and it verifies both digests at the end, so the format needs no checksum. Two are kept,
-and the one whose model is to be released. One that is damaged is set aside under another name, for whoever wants to know why.
+and those one of which holds the model to be released. One that is damaged is set aside under another name, for whoever wants to know why.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,8 @@ MAX_HEADER = 1 << 20
 MOST = 2 * BATCH_BYTES
 """Sealed bytes of a part at most: those of a batch, and far more than what sealing adds to them."""
 SET_ASIDE = ".damaged"
-_REFUSED = ("tag-mismatch", "checkpoint-misaligned", "checkpoint-mixed", "bulk-mismatch")
-"""By which codes the GPU says that chunks are not those that it sealed, or not as they were."""
+_REFUSED = ("tag-mismatch", "checkpoint-misaligned", "checkpoint-mixed", "bulk-mismatch", "checkpoint-digest-mismatch")
+"""By which codes the GPU says that chunks are not those that it sealed, not as they were, or not of the model that they were said to be."""
 _log = get_logger("orchestrator.checkpoints")
 
 
@@ -94,6 +94,11 @@ class Checkpoints:
         """The newest checkpoint of the journal whose file is there. Raises: Unavailable: the disk does not say."""
         return next((c for c in reversed(kept) if is_there(self._path(c.name))), None)
 
+    def gone(self, kept: list[Checkpoint]) -> list[Checkpoint]:
+        """Those newer than it, whose files are not: taken away, or set aside. Raises: Unavailable: the disk does not say."""
+        usable = self.usable(kept)
+        return kept if usable is None else kept[kept.index(usable) + 1 :]
+
     def set_aside(self, name: str) -> None:
         """A checkpoint that is damaged is not there any more, in this life or a later one; its file stays beside the others.
 
@@ -108,11 +113,11 @@ class Checkpoints:
         except OSError as error:
             raise unwritable(path, error) from error
 
-    def prune(self, kept: list[Checkpoint], best: Checkpoint | None = None) -> None:
+    def prune(self, kept: list[Checkpoint], others: Sequence[Checkpoint] = ()) -> None:
         """Remove files that the journal does not count on any more. Only older ones than it names: of a newer one, which another
-        orchestrator may have written, this journal need not know yet.
+        orchestrator may have written, this journal need not know yet. `others`: what it counts on besides the newest.
         """
-        names = {f"{checkpoint.name}.sealed" for checkpoint in (*kept[-KEPT:], *([best] if best is not None else []))}
+        names = {f"{checkpoint.name}.sealed" for checkpoint in (*kept[-KEPT:], *others)}
         try:
             newest = self._path(kept[-1].name).stat().st_mtime_ns
             found = list(self._folder.iterdir())

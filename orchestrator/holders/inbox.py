@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.service.changes import Changes, Stopping
 from shared.service.clock import Clock
-from shared.wire.visit import Inbox, InboxItem
+from shared.wire.visit import MOST_ITEMS, Inbox, InboxItem
 
 KEPT = 64
 Standing = Callable[[str], Awaitable[list[dict[str, Any]]]]
@@ -82,6 +82,8 @@ class Inboxes:
             # hold any more: it may have come between the channel that a starting holder opened and its first question.
             posted = [item for item in box.items if item.seq > after or item.kind == "offer"]
             again = [self._item(fields) for fields in stands if not any(_says(item, fields) for item in posted)]
+            # No more than one answer holds: ends stand last, and are said again at this process's next start.
+            again = again[: MOST_ITEMS - len(posted)]
             if posted or again:
                 items = [*posted, *again]
                 return Inbox(items=items, next=items[-1].seq)

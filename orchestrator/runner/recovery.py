@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.ending import end_session
 from orchestrator.gpu_session.life import CommandRefused
 from orchestrator.gpu_session.placement import Fill, Placer, check_program
 from orchestrator.ledger.log import NewLeaf, event_leaf
@@ -26,7 +27,7 @@ from shared.errors import Conflict, VerificationFailed
 from shared.names import TrainingPhase
 from shared.protocol.session import SessionFact
 from shared.service.logging import get_logger
-from shared.wire.gpu import CloseVisit, EndSession
+from shared.wire.gpu import CloseVisit
 from shared.wire.gpu_answers import Committed, Measured, Statement
 
 _log = get_logger("runner")
@@ -95,7 +96,7 @@ async def _put_back(run: Run, checkpoints: Checkpoints, kept: Checkpoint) -> Mod
             raise
         checkpoints.set_aside(kept.name)
         _log.error("a damaged checkpoint was set aside", session=run.state.id, detail=error.detail)
-        await run.life.batch([EndSession()])
+        await end_session(run.life)  # nothing is `placed` yet: the next life takes the GPU for empty in any case
         raise Conflict(
             f"{error.detail} and was set aside; the session goes on from the one before it, or its first model",
             code=error.code,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.checkpoints import Checkpoints, Sealed
 from orchestrator.gpu_session.export import export_model
+from orchestrator.gpu_session.reading_out import read_out
 from orchestrator.holders.arrivals import Recall
 from orchestrator.holders.channels import Channel
 from orchestrator.ids import new_checkpoint_name
@@ -18,6 +19,8 @@ from orchestrator.runner.pace import CheckpointPace
 from orchestrator.runner.wishes import Wishes
 from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.remembered import Checkpoint
+from orchestrator.sessions.sealed_models import to_release
+from orchestrator.sessions.stopping import least_at
 from orchestrator.visits.abandon import recall
 from orchestrator.visits.collected import collected_tour, let_go
 from orchestrator.visits.cycle import run_begun, run_visit
@@ -172,14 +175,13 @@ class Rounds:
         """Seal the last committed model to disk, unless the newest checkpoint holds it already."""
         run, state = self._run, self._run.state
         await run.commit()
-        newest = state.checkpoints[-1] if state.checkpoints else None
-        if self._checkpoints.usable(state.checkpoints) is not newest:
-            newest = None  # its file is gone, or was set aside
+        gone = self._checkpoints.gone(state.checkpoints)
+        newest = state.checkpoints[-1] if state.checkpoints and not gone else None
         if newest is not None and newest.position == state.position and newest.state == run.committed:
             self._pace.not_needed(run.timer())
             return
         began = run.timer()
-        sealed = await self._checkpoints.write(run.life, new_checkpoint_name(run.entropy), run.committed.validation)
+        sealed = await read_out(self._seal)
         state_then = replace(sealed.state, batches=run.committed.batches)
         if (sealed.state.model, sealed.state.step) != (run.committed.model, run.committed.step):
             raise VerificationFailed("The GPU sealed another model than the committed one", code="checkpoint-mismatch")
@@ -188,9 +190,16 @@ class Rounds:
             SessionFact.CHECKPOINTED, name=sealed.name, position=state.position, total=sealed.total,
             model=asdict(state_then), seconds=round(cost_s, 6),
         )  # fmt: skip
+        if gone:
+            run.book.stage(new_fact(SessionFact.CHECKPOINTS_GONE, checkpoints=[made.name for made in gone]))
         await run.book.record(fact)
-        self._checkpoints.prune(state.checkpoints, state.best)
+        self._checkpoints.prune(state.checkpoints, to_release(state))
         self._pace.made(run.timer(), cost_s)
+
+    async def _seal(self) -> Sealed:
+        # Each try under a name of its own: a key seals one state.
+        run = self._run
+        return await self._checkpoints.write(run.life, new_checkpoint_name(run.entropy), run.committed.validation)
 
     async def leave_for_successor(self) -> None:
         """The session is about to end: seal what it leaves, if its holders agreed that another may go on with it without some of them. A
@@ -210,15 +219,30 @@ class Rounds:
 
     async def _finish(self) -> None:
         run, state = self._run, self._run.state
+        self._require_best()
         if state.releases_best and state.to_go_back_to is not None:
             await self._go_back_to(state.to_go_back_to)
         else:
             await self.leave_for_successor()
         region = plan_memory(run.program.manifest, state.manifest.training).model
-        exported = await export_model(run.life, region, self._model, run.committed.model)
+        exported = await read_out(lambda: export_model(run.life, region, self._model, run.committed.model))
         run.book.stage(new_fact(SessionFact.EXPORTED, **asdict(exported), **run.link_bytes()))
         run.book.stage(new_fact(SessionFact.COMPLETED))
         await run.commit()
+
+    def _require_best(self) -> None:
+        """Where the best model is to be released, no other is in its place.
+
+        Raises:
+            VerificationFailed: code `checkpoint-gone`: the journal knows a least loss, and no sealed model that it was found of.
+        """
+        state, best = self._run.state, self._run.state.best
+        least = least_at(state.checks) if state.releases_best else None
+        if least is not None and (best is None or best.position != least):
+            raise VerificationFailed(
+                "No sealed checkpoint is left of the model of the least held-out loss", code="checkpoint-gone",
+                expected=f"the model after stop {least}", got="none" if best is None else f"that after stop {best.position}",
+            )  # fmt: skip
 
     async def _go_back_to(self, best: Checkpoint) -> None:
         """The GPU takes the model of the least held-out loss from its sealed checkpoint; what is intended is written down first."""

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import replace
 
 from orchestrator.gpu_session.checkpoints import Checkpoints
+from orchestrator.gpu_session.ending import end_session
 from orchestrator.gpu_session.opening import OpenedLife, Opener
 from orchestrator.gpu_session.placement import Placer
 from orchestrator.holders.channels import Channels
@@ -35,7 +36,6 @@ from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
 from shared.protocol.session import SessionFact
 from shared.service.logging import get_logger
-from shared.wire.gpu import EndSession
 from shared.wire.visit import GpuEvidence, Signed
 
 _log = get_logger("runner")
@@ -153,16 +153,18 @@ class SessionRunner:
             await self.book.record(failed(error))
         await self._empty_gpu()
 
-    async def _empty_gpu(self) -> None:
-        """Neither model nor anybody's records stay in the GPU for nothing; should it not hear us, whoever opens it next wipes it."""
+    async def _empty_gpu(self, *, at_home: bool = False) -> None:
+        """Neither model nor anybody's records stay in the GPU for nothing; should it not hear us, whoever opens it next wipes it. Where the
+        session ended well it is `at_home`, and no platform need be asked."""
         run = self.run
         if run is None:
             return
         try:
-            await run.journey.back()
-            await run.life.batch([EndSession()])
+            if not at_home:
+                await run.journey.back()
+            await end_session(run.life)
         except GputError as error:
-            _log.warning("a failed session's GPU may not be wiped", session=self.book.state.id, code=error.code)
+            _log.warning("an ended session's GPU may not be wiped", session=self.book.state.id, code=error.code)
 
     # ------------------------------------------------------------ one life
 
@@ -246,7 +248,7 @@ class SessionRunner:
                 _log.warning("a cancelled session was not sealed", session=run.state.id, code=error.code)
             await self._cancel()
         if run.state.ended:
-            await run.life.batch([EndSession()])
+            await self._empty_gpu(at_home=True)
         elif wishes.stop and run.state.phase is SessionPhase.RUNNING:
             await rounds.checkpoint()
 

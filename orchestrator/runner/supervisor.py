@@ -8,7 +8,7 @@ runner sees to that.
 from __future__ import annotations
 
 import asyncio
-from typing import NoReturn
+from collections.abc import Callable
 
 from orchestrator.holders.channels import Channels
 from orchestrator.runner.awaited import Awaited
@@ -17,6 +17,8 @@ from orchestrator.runner.recoveries import Recoveries
 from orchestrator.runner.session_runner import SessionRunner
 from orchestrator.sessions.book import Book
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.owners_words import cancels, pauses, resumes
+from orchestrator.sessions.state import SessionState
 from orchestrator.visits.abandon import forsake_open
 from shared.errors import Conflict, GputError, Unavailable
 from shared.names import Role, SessionPhase
@@ -185,44 +187,34 @@ class Supervisor:
     async def pause(self, book: Book, by: str) -> None:
         """Pause at the end of the running visit; durable when this returns. Raises: Conflict: not running."""
         state = book.state
-        if state.phase is SessionPhase.PAUSED:
-            await book.commit()  # another's word for it may only be on its way to the journal
-            return
-        if state.phase is not SessionPhase.RUNNING:
-            await _refuse(book, f"A session that is {state.phase.value} cannot be paused", code="not-running")
-        if not state.pause_asked:
+        if await _judged(book, pauses):
             book.stage(new_fact(SessionFact.PAUSE_ASKED, Role.OWNER, party=by))
-        await book.commit()
+        await book.commit()  # another's word for it may only be on its way to the journal
         runner = self._runners.get(state.id)
         if runner is not None and state.pause_asked:  # it may have paused, or been resumed, in the meantime
             runner.wishes.wish("pause", by)
 
     async def resume(self, book: Book, by: str) -> None:
         """Go on. Raises: Conflict: not paused."""
-        runner = self._runners.get(book.state.id)
-        if book.state.phase is SessionPhase.RUNNING and not book.state.pause_asked:
+        if not await _judged(book, resumes):
             await book.commit()
             return
-        if book.state.phase is SessionPhase.RUNNING:
-            if runner is not None:
-                runner.wishes.pause = False
-            await book.record(new_fact(SessionFact.RESUMED, Role.OWNER, party=by))
-            return
-        if book.state.phase is not SessionPhase.PAUSED:
-            await _refuse(book, f"A session that is {book.state.phase.value} cannot be resumed", code="not-paused")
+        was, runner = book.state.phase, self._runners.get(book.state.id)
+        if was is SessionPhase.RUNNING and runner is not None:
+            runner.wishes.pause = False
         await book.record(new_fact(SessionFact.RESUMED, Role.OWNER, party=by))
-        await self.look()
+        if was is SessionPhase.PAUSED:
+            await self.look()
 
     async def cancel(self, book: Book, by: str) -> None:
         """End the session; durable when this returns. Raises: Conflict: it has ended otherwise."""
+        news = await _judged(book, cancels)
         if book.state.phase is SessionPhase.CANCELLED:
             await book.commit()
             return
-        if book.state.ended:
-            await _refuse(book, f"The session has ended ({book.state.phase.value})", code="session-ended")
         runner = self._runners.get(book.state.id)
         if runner is not None:
-            if not book.state.cancel_asked:
+            if news:
                 book.stage(new_fact(SessionFact.CANCEL_ASKED, Role.OWNER, party=by))
             await book.commit()
             runner.wishes.wish("cancel", by)
@@ -278,11 +270,15 @@ class Supervisor:
         return runner.channels
 
 
-async def _refuse(book: Book, detail: str, *, code: str) -> NoReturn:
-    """Nobody is refused for what no journal has yet: the end that a session seems to have may be on its way there, and be lost.
+async def _judged(book: Book, judge: Callable[[SessionState], bool]) -> bool:
+    """What `judge` says. Nobody is refused for what no journal has yet: the end that a session seems to have may be on its way there, and
+    be lost.
 
     Raises:
         Conflict: what was staged is durable. Unavailable: the database refused it.
     """
-    await book.commit()
-    raise Conflict(detail, code=code)
+    try:
+        return judge(book.state)
+    except Conflict:
+        await book.commit()
+        raise

@@ -21,7 +21,7 @@ from orchestrator.sessions.keyring import KeyAway, Keyring
 from orchestrator.sessions.loading import Loader, folded
 from orchestrator.sessions.rows import LISTED, listed, manifests, no_session, require_session_id, whole_row
 from orchestrator.sessions.state import SessionState
-from orchestrator.sessions.submission import Known, check_manifest, read_manifest, start_model
+from orchestrator.sessions.submission import Known, Place, check_manifest, read_manifest, start_model
 from orchestrator.sessions.views import summary
 from orchestrator.sessions.watching import Noted, Watcher
 from orchestrator.tables import HEADS, SESSIONS
@@ -72,50 +72,48 @@ class Catalogue:
         self.doubts, self.doubtful = Changes(stopping), set[str]()
         """Sessions of which a commit failed that may have taken effect: who acts on facts must read them again."""
 
-    async def submit(
-        self,
-        signed: Signed,
-        *,
-        owner: str,
-        owner_key: bytes,
-        act: str,
-        gpu: str,
-        gpus: tuple[str, ...],
-        gpu_memory: int | None,
-        allow_emulated: bool,
-    ) -> Book:
+    async def submit(self, signed: Signed, *, owner: str, owner_key: bytes, act: str, place: Place) -> Book:
         """Check a signed manifest whole and create its session; the same `act` answers the same session.
 
         Raises:
-            ManifestRefused: with every finding. VerificationFailed: not the owner's signature.
+            VerificationFailed: not the owner's signature. As `read_manifest`, `submitted`, `judge`.
         """
         session = new_session_id(owner, act)
         document, signature = decoded(signed.document), decoded(signed.signature)
         verify_owner(document, owner_key, signature)
         manifest = await asyncio.to_thread(read_manifest, document)
-        if await self._exists(session):
+        if await self.submitted(session):
             return await self.open(session)
-        await self._refuse_removed(session)
-        known = await self._library.known_for(manifest, gpus, allow_emulated, gpu_memory)
-        # May read gigabytes of weights: off the event loop.
-        await asyncio.to_thread(check_manifest, manifest, gpu, known)
-        inherited = await self._heritage.taken(manifest, owner, fingerprint(owner_key), self.open)
+        known, inherited = await self.judge(manifest, owner=owner, owner_key=owner_key, place=place)
         start = await asyncio.to_thread(start_model, manifest, known)
-        await self._create(session, manifest, known, document, signature, owner, owner_key, gpu, start, inherited)
+        await self._create(session, manifest, known, document, signature, owner, owner_key, place.gpu, start, inherited)
         return await self.open(session)
 
-    async def _exists(self, session: str) -> bool:
-        statement = select(SESSIONS.c.id).where(SESSIONS.c.id == session)
-        return await self._store.read(lambda c: c.execute(statement).first()) is not None
+    async def judge(
+        self, manifest: Manifest, *, owner: str, owner_key: bytes, place: Place
+    ) -> tuple[Known, Inheritance | None]:
+        """What a session under this manifest would begin with. Changes nothing.
 
-    async def _refuse_removed(self, session: str) -> None:
-        """A key of long ago: its holders may remember another log under this id."""
-        head = await self._store.read(lambda connection: find_row(connection, HEADS, {"session": session}))
-        if head is not None:
+        Raises:
+            ManifestRefused: with every finding. KeyAway: as `Heritage.taken`. Unavailable: given weights cannot be read now.
+        """
+        known = await self._library.known_for(manifest, place.gpus, place.allow_emulated, place.gpu_memory)
+        # May read gigabytes of weights: off the event loop.
+        await asyncio.to_thread(check_manifest, manifest, place.gpu, known)
+        return known, await self._heritage.taken(manifest, owner, fingerprint(owner_key), self.open)
+
+    async def submitted(self, session: str) -> bool:
+        """Whether there is such a session. Raises: Conflict `session-removed`: there was, and its holders may remember its log under this
+        id."""
+        statement = select(SESSIONS.c.id).where(SESSIONS.c.id == session)
+        if await self._store.read(lambda c: c.execute(statement).first()) is not None:
+            return True
+        if await self._store.read(lambda connection: find_row(connection, HEADS, {"session": session})) is not None:
             raise Conflict(
                 f"{session} was submitted under this Idempotency-Key, has ended and was removed", code="session-removed",
                 remedy="Submit with a fresh Idempotency-Key.",
             )  # fmt: skip
+        return False
 
     async def _create(
         self,

@@ -6,14 +6,12 @@ One function a fact; a fact without one changes nothing but phases and the log.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.sessions import going_back
+from orchestrator.sessions import sealed_models
 from orchestrator.sessions.acceptance import newest
-from orchestrator.sessions.checking import checked, checked_until, first_checked, last_checked
-from orchestrator.sessions.remembered import ApprovedDataset, Checkpoint, Inherited, JudgedTour, ModelState, Placement
-from orchestrator.sessions.stopping import gone_back, needed, newly_best
+from orchestrator.sessions.checking import checked, first_checked, last_checked
+from orchestrator.sessions.remembered import ApprovedDataset, Inherited, JudgedTour, ModelState, Placement
 from shared.claims.profile import DatasetProfile
 
 if TYPE_CHECKING:
@@ -50,47 +48,10 @@ def _placed(state: SessionState, body: dict[str, Any]) -> None:
     if body["model"] is not None:  # absent when `restored` follows
         state.initial = state.committed = ModelState(**body["model"])
         state.position = state.attempts = state.blamed = 0
-        state.best, state.chosen, state.stopped = None, False, ""
+        state.best, state.best_before, state.chosen, state.stopped = None, None, False, ""
         first_checked(state, state.committed)
         if state.first_validation is None:
             state.first_validation = state.committed.validation
-
-
-def _restored(state: SessionState, body: dict[str, Any]) -> None:
-    state.committed = ModelState(**body["model"])
-    state.position, state.attempts, state.blamed = body["position"], 0, 0
-    going_back.gone_back_to(state, body["checkpoint"])
-    until = checked_until(state.position, state.committed)
-    state.checks, state.chosen, state.stopped = gone_back(state.checks, until), False, ""
-    if state.best is not None and state.best.position > until:
-        state.best = None
-    if body["checkpoint"] is None:  # the first check may be among those that are told by their number alone
-        first_checked(state, state.committed)
-    _noted(state, next((made for made in state.checkpoints if made.name == body["checkpoint"]), None))
-
-
-def _checkpointed(state: SessionState, body: dict[str, Any]) -> None:
-    made = Checkpoint(body["name"], body["position"], body["total"], ModelState(**body["model"]), body["seconds"])
-    state.checkpoints = [*state.checkpoints[-1:], made]
-    going_back.noted(state, made.name)
-    _noted(state, made)
-    if (
-        state.committed is not None and state.committed.optimiser is None
-    ):  # the very state that was sealed: now it is named
-        state.committed = replace(state.committed, optimiser=made.state.optimiser)
-    oldest = going_back.farthest(state)
-    state.trained = {index: model for index, model in state.trained.items() if index > oldest.position}
-    state.checks = needed(state.checks, checked_until(oldest.position, oldest.state))
-
-
-def _noted(state: SessionState, made: Checkpoint | None) -> None:
-    if made is not None and state.releases_best and newly_best(state.checks, made.position):
-        state.best = made
-
-
-def _best_restored(state: SessionState, body: dict[str, Any]) -> None:
-    if state.best is not None:
-        state.committed = state.best.state
 
 
 def _trained(state: SessionState, body: dict[str, Any]) -> None:
@@ -268,15 +229,17 @@ HANDLERS: dict[str, Callable[[SessionState, dict[str, Any]], None]] = {
     "session.vetoed": lambda s, b: _said(s, b, "veto"),
     "session.life_opened": _life_opened,
     "session.placed": _placed,
-    "session.restored": _restored,
-    "session.checkpointed": _checkpointed,
+    "session.unplaced": lambda s, b: setattr(s, "placement", None),
+    "session.restored": sealed_models.restored,
+    "session.checkpoints_gone": sealed_models.gone,
+    "session.checkpointed": sealed_models.checkpointed,
     "session.tour_judged": _tour_judged,
     "session.tour_ended": _tour_ended,
     "session.tour_failed": _tour_failed,
     "session.last_checked": last_checked,
     "session.stopped_early": lambda s, b: setattr(s, "stopped", b["reason"]),
     "session.best_chosen": lambda s, b: setattr(s, "chosen", True),
-    "session.best_restored": _best_restored,
+    "session.best_restored": sealed_models.best_restored,
     "session.exported": _exported,
     "session.failed": _failed,
     "session.pause_asked": _pause_asked,

@@ -25,7 +25,7 @@ LISTED = tuple(column for column in SESSIONS.c if column.name not in ("manifest"
 """What lists want; a manifest may be as long as all the rest of a page."""
 ILLEGIBLE = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError,
-    DBAPIError,  # where the store found no other cause for it: text that is none
+    DBAPIError,  # where the store found no other cause for it: a server cannot read what lies in its own row
 )  # fmt: skip
 """What reading a row raises in which somebody has put a value of another form or type."""
 _SESSION = re.compile(SESSION_PATTERN)

@@ -56,9 +56,8 @@ class SessionState:
     inherited: Inherited | None = None  # what it begins with; None: no predecessor
     initial: ModelState | None = None
     committed: ModelState | None = None
-    tour_failures: dict[int, int] = field(
-        default_factory=dict
-    )  # by round: failed ends of a tour that has not ended yet
+    # By round: failed ends of a tour that has not ended yet
+    tour_failures: dict[int, int] = field(default_factory=dict)
     # By stop that does not lie behind us: works on its records under which the compute processes died.
     outages: dict[int, int] = field(default_factory=dict)
     # By holder: visits in a row from which the GPU's memory came back as something else.
@@ -77,12 +76,10 @@ class SessionState:
     visits_closed: int = 0
     records_done: dict[str, int] = field(default_factory=dict)
     updates: dict[int, float] = field(default_factory=dict)  # size of the newest accepted updates, by index
-    rounds_spent: dict[str, int] = field(
-        default_factory=dict
-    )  # where training is private: last round that trained on a holder's records
-    trained: dict[int, ModelState | None] = field(
-        default_factory=dict
-    )  # where training is private: stop -> the model it began with
+    # Where training is private: last round that trained on a holder's records
+    rounds_spent: dict[str, int] = field(default_factory=dict)
+    # Where training is private: stop -> the model it began with
+    trained: dict[int, ModelState | None] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)  # visits of a holder that were rejected
     quarantined: list[str] = field(default_factory=list)  # holders that are visited no more
     distrusted: list[str] = field(default_factory=list)  # of those, the ones that broke the GPU's integrity
@@ -98,6 +95,7 @@ class SessionState:
     )
     behind: dict[str, Behind] = field(default_factory=dict)  # by checkpoint: what goes back with it
     best: Checkpoint | None = None  # of the least held-out loss, where the manifest releases that model
+    best_before: Checkpoint | None = None  # which was it before, and is it again if a restore goes back behind the best
     chosen: bool = False  # the GPU was about to go back to it
     stopped: str = ""  # why no visit follows, though the itinerary has more
     exported: dict[str, Any] | None = None
@@ -191,8 +189,10 @@ class SessionState:
 
     @property
     def best_unsealed(self) -> bool:
-        """Whether the model is the best so far, may be released, and lies in the GPU alone."""
-        sealed = self.best is not None and self.best.position == self.position
+        """Whether the model is the best so far, may be released, and lies in the GPU alone. A file that was passed over, when the first
+        model was made anew, may have been this one's: it does not count."""
+        newest = self.best if self.best in self.checkpoints else None
+        sealed = newest is not None and newest.position == self.position
         return self.releases_best and not sealed and newly_best(self.checks, self.position)
 
     @property

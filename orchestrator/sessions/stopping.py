@@ -56,6 +56,11 @@ def needed(checks: Sequence[Check], oldest: int) -> list[Check]:
     return [least, *checks[len(behind) :]]
 
 
+def least_at(checks: Sequence[Check]) -> int | None:
+    """The stop after which the loss was least; None: nothing was checked."""
+    return checks[_least(checks)].position if checks else None
+
+
 def _after_least(checks: Sequence[Check]) -> int:
     at = _least(checks)
     return checks[at].followed + sum(1 + check.followed for check in checks[at + 1 :])

@@ -50,6 +50,17 @@ class Known:
     gpu_memory: int | None = None
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a session would run: its GPU, all that are here, what that one may allocate (None: unknown), and whether emulated evidence
+    may count."""
+
+    gpu: str
+    gpus: tuple[str, ...]
+    gpu_memory: int | None
+    allow_emulated: bool
+
+
 def read_manifest(document: bytes) -> Manifest:
     """The manifest in its one canonical form.
 
@@ -101,10 +112,11 @@ def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
     if program is None:
         yield Finding("program", f"no program with digest {manifest.program[:16]}… is stored here",
                       f"Upload the archive first: {UPLOAD}.", "unknown-program")  # fmt: skip
-        return
     yield from _check_weights(manifest, program, known)
-    yield from _check_buffer(manifest, program)
     yield from _check_validation(manifest, program, known)
+    if program is None:
+        return
+    yield from _check_buffer(manifest, program)
     yield from _check_memory(manifest, program, known)
     if manifest.accumulate is not None and known.changing:
         yield Finding("accumulate", f"the program changes {known.changing!r} with every batch: no tour could be rolled back as one",
@@ -112,13 +124,15 @@ def _check_program(manifest: Manifest, known: Known) -> Iterator[Finding]:
                       "unsupported-feature")  # fmt: skip
 
 
-def _check_weights(manifest: Manifest, program: ProgramManifest, known: Known) -> Iterator[Finding]:
+def _check_weights(manifest: Manifest, program: ProgramManifest | None, known: Known) -> Iterator[Finding]:
     digest = weights_digest(manifest, program)
     if digest is None:
         return
     if digest not in known.weights:
         yield Finding("initial_weights", f"no weights with digest {digest[:16]}… are stored here",
                       f"Upload the safetensors file first: {UPLOAD}.", "unknown-weights")  # fmt: skip
+        return
+    if program is None:
         return
     try:
         _given_weights(digest, manifest, program, known).check_finite()
@@ -144,13 +158,19 @@ def start_model(manifest: Manifest, known: Known) -> str | None:
     return None if digest is None else _given_weights(digest, manifest, program, known).region_digest()
 
 
-def weights_digest(manifest: Manifest, program: ProgramManifest) -> str | None:
-    """SHA-256 of the weights to start from; None means: made inside the GPU from the program's seed, or the predecessor's."""
+def weights_digest(manifest: Manifest, program: ProgramManifest | None) -> str | None:
+    """SHA-256 of the weights to start from; None means: made inside the GPU from the program's seed, or the predecessor's.
+
+    Args:
+        program: None where it is not known; then what it names is not, either.
+    """
     if manifest.predecessor is not None:
         return None
     if manifest.initial_weights is not None:
         return manifest.initial_weights
-    return program.initial_weights.sha256 if isinstance(program.initial_weights, WeightsFile) else None
+    if program is None or not isinstance(program.initial_weights, WeightsFile):
+        return None
+    return program.initial_weights.sha256
 
 
 def _check_buffer(manifest: Manifest, program: ProgramManifest) -> Iterator[Finding]:
@@ -165,7 +185,7 @@ def _check_buffer(manifest: Manifest, program: ProgramManifest) -> Iterator[Find
                           f"Raise buffer_bytes to at least {need}, or lower steps or batch size.", "buffer-too-small")  # fmt: skip
 
 
-def _check_validation(manifest: Manifest, program: ProgramManifest, known: Known) -> Iterator[Finding]:
+def _check_validation(manifest: Manifest, program: ProgramManifest | None, known: Known) -> Iterator[Finding]:
     validation = manifest.validation
     if validation is None:
         return
@@ -173,7 +193,7 @@ def _check_validation(manifest: Manifest, program: ProgramManifest, known: Known
     if size is None:
         yield Finding("validation.dataset", f"no validation dataset with digest {validation.dataset[:16]}… is stored here",
                       f"Upload it first: {UPLOAD}.", "unknown-validation-dataset")  # fmt: skip
-    elif size != validation.records * program.records.record_bytes:
+    elif program is not None and size != validation.records * program.records.record_bytes:
         yield Finding("validation.records", f"{validation.records} records of {program.records.record_bytes} bytes are not {size} bytes",
                       f"State {size // program.records.record_bytes} records, or upload the matching file.",
                       "validation-size-mismatch")  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.sessions.remembered import Checkpoint
+from orchestrator.sessions.sealed_models import to_release
 from orchestrator.sessions.state import SessionState
 from shared.claims.faults import Finding
 from shared.claims.layout import require_named
@@ -72,7 +73,7 @@ def _require_ended(state: SessionState) -> None:
 
 def _to_go_on_with(state: SessionState, sealed: Callable[[Checkpoint], bool]) -> Checkpoint | None:
     """The newest; of a finished session the one with the released model. None in mid-tour: what a tour has added up is nobody's step."""
-    kept = [*state.checkpoints, *([state.best] if state.best is not None else [])]
+    kept = [*state.checkpoints, *to_release(state)]
     released = None if state.exported is None else state.exported["digest"]
     usable = [
         one for one in kept if one.state.step and not one.state.batches and released in (None, one.state.model) and sealed(one)

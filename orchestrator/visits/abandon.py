@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.gpu_session.ending import end_session
 from orchestrator.gpu_session.life import CommandRefused
 from orchestrator.holders.arrivals import Recall
 from orchestrator.ledger.log import event_leaf
@@ -20,9 +21,10 @@ from orchestrator.visits.run import Run
 from orchestrator.visits.ways import way
 from shared.errors import Conflict, GputError, VerificationFailed
 from shared.names import VisitPhase
+from shared.protocol.session import SessionFact
 from shared.protocol.training import TrainingFact
 from shared.protocol.visit import VisitFact
-from shared.wire.gpu import Drain, EndSession, Measure, OpenEpoch, RollBack, Scrub, UploadProgram
+from shared.wire.gpu import Drain, Measure, OpenEpoch, RollBack, Scrub, UploadProgram
 from shared.wire.gpu_answers import EpochOpened, Measured, Scrubbed
 
 BROKEN = ("integrity-broken", "committed-copy-changed", "roll-back-failed")
@@ -227,12 +229,17 @@ async def empty_if_broken(run: Run, error: GputError) -> None:
     """Where a holder's key commanded the whole GPU, and broke the committed copy or the held-out records too: wipe it. So also where the
     old life ended between two parts of a checkpoint that it put back. The next life fills it from the newest checkpoint.
 
+    That nothing is expected there any more is written down first, with what was staged: should this life break here, or the GPU be unable
+    to count that it was emptied, the next one takes it for empty, and wipes it if it is not.
+
     Raises:
         Conflict: code `gpu-emptied`: this life is over.
     """
     if error.code != "no-model" and not (run.travel.whole_gpu and error.code in BROKEN):
         return
-    await run.life.batch([EndSession()])
+    run.book.stage(new_fact(SessionFact.UNPLACED))
+    await run.commit()
+    await end_session(run.life)
     raise Conflict(
         f"The GPU's memory was not to be trusted any more and was wiped: {error.detail}", code="gpu-emptied"
     ) from error

@@ -73,9 +73,14 @@ def verify_rotation(signed: SignedRotation, *, party: str, old: bytes) -> Verifi
             "the statement is about another party or another key", code="rotation-mismatch",
             expected=f"{party} {fingerprint(old)}", got=f"{said.party} {said.old}",
         )  # fmt: skip
+    check_new_key(new, old)
+    return VerifiedRotation(party, old, new, signed, _MINT)
+
+
+def check_new_key(new: bytes, old: bytes) -> None:
+    """That a party's key changes at all; both raw. Raises: BadRequest `malformed-rotation`."""
     if new == old:
         raise BadRequest("the new key is the old one", code="malformed-rotation", remedy="Make a new key.")
-    return VerifiedRotation(party, old, new, signed, _MINT)
 
 
 def moved_keys(old: Manifest, says: Predecessor, keys: Mapping[str, str]) -> dict[str, str]:

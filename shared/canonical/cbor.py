@@ -2,7 +2,7 @@
 
 What is parsed here came from anybody, before any key was looked at. So a parser does no more than the length of what it is given pays for:
 no tag means anything to it (a tag of the library's would have it compile the sender's regular expression, for minutes), keys of maps are
-texts and byte strings, whose hashes nobody can foresee, and there is an end to depth and number of items.
+texts (at most byte strings, where the caller compares), whose hashes nobody can foresee, and there is an end to depth and number of items.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def cbor_value(data: bytes, *, numbered: bool = False) -> Any:
         numbered: keys of maps may be numbers, as in COSE's headers: for a caller that has bounded `data`'s length.
 
     Raises:
-        BadRequest: malformed, trailing bytes, or not in deterministic form.
+        BadRequest: malformed, trailing bytes, not in deterministic form; a key that is no text; a simple value but false, true and null.
     """
-    value = cbor_in_any_form(data, numbered=numbered)
+    value = _loaded(data, numbered, None if numbered else _named)
     try:
-        again = cbor2.dumps(value, canonical=True)
+        again = cbor2.dumps(value, canonical=True, encoders=_NO_OTHERS)
     except Exception as error:  # as below
         raise BadRequest(f"not CBOR: {type(error).__name__}") from error
     if again != data:
@@ -55,12 +55,16 @@ def cbor_in_any_form(data: bytes, *, numbered: bool = False) -> Any:
     Raises:
         BadRequest: malformed, trailing bytes, or more than `MAX_ITEMS` or `MAX_DEPTH`.
     """
+    return _loaded(data, numbered, None)
+
+
+def _loaded(data: bytes, numbered: bool, each_map: Callable[[Any, bool], Any] | None) -> Any:
     if len(data) > MAX_ITEMS and _items(data) > MAX_ITEMS:
         raise BadRequest(f"CBOR of more than {MAX_ITEMS} items")
     try:
         return cbor2.loads(
             data, semantic_decoders=_NO_TAGS, max_depth=MAX_DEPTH, allow_indefinite=False, allow_duplicate_keys=False,
-            strict_hashable_types=not numbered,
+            strict_hashable_types=not numbered, object_hook=each_map,
         )  # fmt: skip
     except Exception as error:  # cbor2 raises many types on hostile input; all mean the same here
         raise BadRequest(f"not CBOR: {type(error).__name__}") from error
@@ -73,6 +77,14 @@ def cbor_byte_string(data: bytes) -> bytes:
         return bytes((0x40 | size,)) + data
     form, width = (0x58, 1) if size < 1 << 8 else (0x59, 2) if size < 1 << 16 else (0x5A, 4)
     return bytes((form,)) + size.to_bytes(width) + data
+
+
+def _named(found: Any, _: bool) -> Any:
+    """A map, if its keys are texts."""
+    for name in found:
+        if type(name) is not str:
+            raise cbor2.CBORDecodeError("a key that is no text")
+    return found
 
 
 class _NoTags(Mapping[int, Callable[[Any, bool], Any]]):
@@ -95,6 +107,8 @@ def _refused(*_: Any) -> Any:
 
 
 _NO_TAGS: Final = _NoTags()
+_NO_OTHERS: Final = {type(cbor2.undefined): _refused, cbor2.CBORSimpleValue: _refused}
+"""Values that the library reads and no format has: refused where what was read is written again, which costs nothing more."""
 
 
 def _items(data: bytes) -> int:

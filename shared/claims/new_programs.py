@@ -12,6 +12,7 @@ from typing import Final
 from shared.canonical import cbor_bytes
 from shared.claims.archive import Archive, manifest_bytes, open_archive
 from shared.claims.data_shapes import has_sparse_gradients
+from shared.claims.free_text import unseen
 from shared.claims.graph import Graph, GraphKind
 from shared.claims.program import FLOATS, PROGRAM_FORMAT, InitRule, ProgramManifest, SeedInit, TensorSpec
 from shared.errors import InvalidProgram
@@ -43,6 +44,10 @@ def check_new(archive: Archive) -> None:
     for graph in archive.graphs.values():
         _check_gradients(graph)
     manifest, init = archive.manifest, archive.manifest.initial_weights
+    for text in (manifest.description, manifest.loss_unit):
+        if found := unseen(text, but="\n\t"):
+            raise InvalidProgram(f"A text of the program holds what cannot be seen: {found}", code="unseen-text",
+                                 remedy="Build it again with a description in characters that can be printed.")  # fmt: skip
     if isinstance(init, SeedInit):
         for rule, spec in zip(init.rules, [*manifest.parameters, *manifest.state], strict=True):
             _check_rule(rule, spec)

@@ -161,7 +161,9 @@ def _header(protected: bytes) -> tuple[int, bytes]:
     if len(protected) > MAX_HEADER_BYTES:
         raise _malformed("the protected header must hold alg and kid only")
     header: Any = cbor_value(protected, numbered=True)
-    if not isinstance(header, Mapping) or set(header) != {HEADER_ALG, HEADER_KID}:
+    # Numbers by type too: True and 1.0 are equal to 1, and in another reader's map `alg` is not found under them.
+    named = isinstance(header, Mapping) and set(header) == {HEADER_ALG, HEADER_KID}
+    if not named or any(type(name) is not int for name in header):
         raise _malformed("the protected header must hold alg and kid only")
     alg, kid = header[HEADER_ALG], header[HEADER_KID]
     if type(alg) is not int or not isinstance(kid, bytes):

@@ -20,6 +20,8 @@ AT_ONCE = 2**18
 """So many records are looked at in one piece: tens of megabytes, and NumPy's cost per call is nothing."""
 LONGEST = 2**24
 """Of more records than this it is not counted which are the same: some seconds, and a command has one minute."""
+AN_EPOCH = 2**8
+"""To draw the order of one epoch takes no longer than to look at so many records; a small dataset has an epoch for each few of them."""
 
 Naming = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 """Of places (m,): numbers (m,), the same ones for the same records only."""
@@ -35,7 +37,7 @@ def fewest(cursor: CursorRange, n: int, batch: int, steps: int, enough: int) -> 
         return most
     end = cursor.start + steps * batch
     borders = end // n - cursor.start // n
-    if surely >= enough or borders * batch > LONGEST:
+    if surely >= enough or borders * (batch + AN_EPOCH) > LONGEST:
         return surely
     at = n * np.arange(cursor.start // n + 1, cursor.start // n + borders + 1) - cursor.start
     over = np.unique(at[(at % batch != 0) & (at < end - cursor.start)] // batch)
@@ -73,6 +75,11 @@ def _of_a_long_step(named: Naming, begin: int, batch: int, enough: int) -> int:
         if found.size >= enough:
             break
     return int(found.size)
+
+
+def effort(cursor: CursorRange, n: int) -> int:
+    """What it takes to look at all of a cursor's records, as so many of one long epoch; in whatever order."""
+    return cursor.count + (0 if cursor.order == "sequential" else AN_EPOCH * times(cursor, n))
 
 
 def times(cursor: CursorRange, n: int) -> int:

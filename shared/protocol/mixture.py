@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shared.canonical import cbor_bytes, sha256
 from shared.claims.visit import CursorRange
-from shared.protocol.different_records import AT_ONCE, LONGEST, fewest_among, times
+from shared.protocol.different_records import AT_ONCE, LONGEST, effort, fewest_among, times
 from shared.protocol.record_order import Shuffle, order, records_of
 
 
@@ -45,6 +45,7 @@ class Mixing:
     def __init__(self, seed: int, brought: Sequence[Brought]) -> None:
         self._brought = tuple(brought)
         self._order = mixture_order(seed, sum(one.cursor.count for one in brought))
+        self._effort = sum(effort(one.cursor, one.n) for one in brought)
         self._times: Counter[str] = Counter()
         self._sizes: dict[str, int] = {}
         for one in brought:
@@ -57,7 +58,7 @@ class Mixing:
         most, surely = min(batch, sum(self._sizes.values())), -(-batch // max(self._times.values()))
         if surely >= enough or most < enough:
             return min(most, surely)
-        if self._order.n > LONGEST:
+        if self._effort > LONGEST:
             return surely
         names = self._names()
         return fewest_among(

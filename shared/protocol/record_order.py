@@ -19,6 +19,7 @@ less than four times n, so a slot walks fewer than four steps on average. The or
 from __future__ import annotations
 
 from functools import lru_cache
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from shared.claims.visit import CursorRange
 
 ROUNDS = 8
 _KEY = blake3_256(b"gput/record-order/1")
+_KEYS = Struct(f"<{ROUNDS}Q")
 _M1, _M2, _MASK = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
 _A1, _A2, _S30, _S27, _S31 = (np.uint64(number) for number in (_M1, _M2, 30, 27, 31))
 _FEW = 16  # positions up to which plain integers are faster than NumPy's cost per call: a short visit waits for this
@@ -37,8 +39,7 @@ _FEW = 16  # positions up to which plain integers are faster than NumPy's cost p
 @lru_cache(maxsize=4096)
 def _epoch_keys(seed: int, epoch: int) -> tuple[int, ...]:
     head = seed.to_bytes(8, "little") + epoch.to_bytes(8, "little")
-    stream = b"".join(keyed_blake3(_KEY, head + i.to_bytes(8, "little")) for i in range(2))
-    return tuple(int.from_bytes(stream[8 * r : 8 * r + 8], "little") for r in range(ROUNDS))
+    return _KEYS.unpack(b"".join(keyed_blake3(_KEY, head + i.to_bytes(8, "little")) for i in range(2)))
 
 
 def _scalar_mix(z: int) -> int:
@@ -58,8 +59,9 @@ class Shuffle:
 
     def records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Record indexes (m,) in [0, n) of positions (m,) >= 0 of the endless stream; vectorised."""
-        if positions.size == 0:
-            return np.empty(0, np.int64)
+        # Of one record each position is an epoch of its own, whose keys would decide nothing.
+        if self.n == 1 or positions.size == 0:
+            return np.zeros(positions.size, np.int64)
         epochs = positions // self.n
         first, last = int(epochs.min()), int(epochs.max())
         if last - first < positions.size:  # positions of one range: neighbouring epochs

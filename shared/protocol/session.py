@@ -22,6 +22,8 @@ class SessionFact(StrEnum):
     KEY_RECOVERED = "key_recovered"  # another orchestrator, or another release, has it from the holders' shares
     LIFE_OPENED = "life_opened"
     PLACED = "placed"
+    UNPLACED = "unplaced"  # what the GPU holds counts no more; written down before it is emptied
+    CHECKPOINTS_GONE = "checkpoints_gone"  # files of sealed models are not there any more: one is sealed in their place
     CHECKPOINTED = "checkpointed"
     RESTORED = "restored"
     PAUSE_ASKED = "pause_asked"  # the owner's word, kept until the visit under way has ended: `paused`
@@ -59,10 +61,13 @@ TRANSITIONS = {
     (_S.RUNNING, _F.HEAD_CONTRADICTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.LIFE_OPENED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.PLACED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.UNPLACED): _M(_ORCH, _S.RUNNING),
+    (_S.RUNNING, _F.CHECKPOINTS_GONE): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.CHECKPOINTED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.RESTORED): _M(_ORCH, _S.RUNNING),
     (_S.RUNNING, _F.PAUSE_ASKED): _M(_OWNER, _S.RUNNING),
     (_S.RUNNING, _F.PAUSED): _M(_OWNER, _S.PAUSED),
+    (_S.PAUSED, _F.CHECKPOINTS_GONE): _M(_ORCH, _S.PAUSED),
     (_S.PAUSED, _F.CHECKPOINTED): _M(_ORCH, _S.PAUSED),
     (_S.PAUSED, _F.RESUMED): _M(_OWNER, _S.RUNNING),
     (_S.RUNNING, _F.RESUMED): _M(_OWNER, _S.RUNNING),  # takes a pause back that has not begun

@@ -118,6 +118,7 @@ def _sqlite_engine(url: URL, access: Access) -> Engine:
     @sa.event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # the driver must not begin or commit by itself
+        connection.text_factory = _text
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode=WAL")
         # FULL: the WAL is synced at every commit. A fact must outlive a power cut before the act that depends on it;
@@ -135,6 +136,12 @@ def _sqlite_engine(url: URL, access: Access) -> Engine:
         run_text(connection, "BEGIN IMMEDIATE" if access == "write" else "BEGIN")
 
     return engine
+
+
+def _text(stored: bytes) -> str:
+    """A cell of text. One that a flipped bit has made no UTF-8 is other text than was written, as its MAC or its reader finds: the driver's
+    own reading would fail the whole statement, take every other row away from whoever asks for all, and quote the cell in its error."""
+    return stored.decode("utf-8", "replace")
 
 
 def place(url: URL) -> str:

@@ -248,8 +248,11 @@ class PeerClient:
                 code="peer-unintelligible",
                 remedy="Check that the address leads to this service and not to another program.",
             ) from error
-        timed_out = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
+        unsent = isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout))
+        timed_out = isinstance(error, httpx2.TimeoutException) and not unsent
         what = "did not answer in time" if timed_out else "cannot be reached"
+        if isinstance(error, httpx2.PoolTimeout):
+            what = "was not asked, since too many requests of this service wait for its answers already"
         raise Unavailable(
             f"{self.name} at {way.url} {what} ({method} {path}: {type(error).__name__})",
             code="peer-timeout" if timed_out else "peer-unreachable",

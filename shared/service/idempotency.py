@@ -128,6 +128,11 @@ class Replies:
             return await act(False)
         return await self.once(request, caller, lambda _key: act(True))
 
+    async def require_unused(self, caller: str, key: str) -> None:
+        """For who only asks: no answer is kept under this key. Raises: KeyReused."""
+        if await self._store.read(lambda connection: self._find(connection, caller, key)) is not None:
+            raise _reused()
+
     def _find(self, connection: Connection, caller: str, key: str) -> Row[tuple[object, ...]] | None:
         row = connection.execute(
             sa.select(_TABLE).where(
@@ -208,14 +213,18 @@ async def _digest(request: Request) -> bytes:
 
 def _replayed(row: Row[tuple[object, ...]], digest: bytes) -> Response:
     if bytes(row.request_digest) != digest:
-        raise KeyReused(
-            "this Idempotency-Key was used for a different request", remedy="Send a fresh key with each new request."
-        )
+        raise _reused()
     response = Response(bytes(row.body), status_code=row.status)
     for name, value in json.loads(row.headers):
         response.headers[name] = value
     response.headers["idempotent-replayed"] = "true"
     return response
+
+
+def _reused() -> KeyReused:
+    return KeyReused(
+        "this Idempotency-Key was used for a different request", remedy="Send a fresh key with each new request."
+    )
 
 
 def document_replies(operation: dict[str, Any], problem: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from shared.service.vocabulary import Vocabulary
 
 CHAIN_BYTES = 32
 KEY_BYTES = 32
+_MISFORMED = (ValueError, TypeError, ArithmeticError, MemoryError)
+"""What reading a row raises whose cells are of other types than were written."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Journal:
         head = self.head(connection, stream)
         if head.seq != expected_seq:
             raise _stale(stream, expected_seq, head.seq)
-        key = self._key(stream)
+        key = self._mac_key(stream)
         rows = []
         for fact in facts:
             body = json_bytes(fact.body).decode()
@@ -121,27 +123,40 @@ class Journal:
             VerificationFailed: code `journal-tampered`; names the first bad row.
             ConfigurationError: code `newer-journal`; a newer version of the program wrote on.
         """
-        key = self._key(stream)
-        chain = EMPTY.chain
         facts: list[Fact] = []
         anchored = anchor is None or anchor == EMPTY
-        for row in connection.execute(self._all, {"stream": stream}):
-            seq = len(facts) + 1
-            if row.seq != seq:
-                raise _tampered(stream, seq, "the row is missing")
-            expected = _link(key, chain, stream, seq, row.kind, row.at, row.body)
-            if not hmac.compare_digest(expected, bytes(row.chain)):
-                raise _tampered(stream, seq, "its chain value does not verify")
-            chain = expected
-            anchored = anchored or anchor == Head(seq, chain)
-            kind, body = self._read(row.kind, json.loads(row.body))
-            facts.append(Fact(stream, seq, kind, row.at, body))
+        for fact, head in self.verified(connection, stream):
+            facts.append(fact)
+            anchored = anchored or anchor == head
         if not anchored:
             assert anchor is not None
             raise _tampered(
                 stream, min(anchor.seq, len(facts) + 1), "the stream does not contain the head remembered elsewhere"
             )
         return facts
+
+    def verified(self, connection: Connection, stream: str) -> Iterator[tuple[Fact, Head]]:
+        """Fact by fact, in order, each with the head that it is; nothing comes after a bad row. Raises: as `load`."""
+        key, head = self._mac_key(stream), EMPTY
+        try:
+            for row in connection.execute(self._all, {"stream": stream}):
+                seq = head.seq + 1
+                if row.seq != seq:
+                    raise _tampered(stream, seq, "the row is missing")
+                expected = _link(key, head.chain, stream, seq, row.kind, row.at, row.body)
+                if not hmac.compare_digest(expected, bytes(row.chain)):
+                    raise _tampered(stream, seq, "its chain value does not verify")
+                kind, body = self._read(row.kind, json.loads(row.body))
+                head = Head(seq, expected)
+                yield Fact(stream, seq, kind, row.at, body), head
+        except _MISFORMED as error:
+            raise _tampered(stream, head.seq + 1, "the row has another form than was written") from error
+
+    def _mac_key(self, stream: str) -> bytes:
+        key = self._key(stream)
+        if len(key) < KEY_BYTES:
+            raise ValueError(f"a journal key has at least {KEY_BYTES} bytes")
+        return key
 
     def _stored(self, kind: str) -> str:
         return kind if self._vocabulary is None else self._vocabulary.stored(kind)
@@ -156,8 +171,6 @@ class Journal:
 
 
 def _link(key: bytes, chain: bytes, stream: str, seq: int, kind: str, at: float, body: str) -> bytes:
-    if len(key) < KEY_BYTES:
-        raise ValueError(f"a journal key has at least {KEY_BYTES} bytes")
     return hmac.digest(key, chain + cbor_bytes([stream, seq, kind, at, body]), "sha256")
 
 
@@ -169,6 +182,11 @@ def _stale(stream: str, expected: int, got: int | None) -> Conflict:
         expected=str(expected),
         got=None if got is None else str(got),
     )
+
+
+def misplaced(stream: str) -> VerificationFailed:
+    """What is to be said of a stream that `streams` names and that has no rows: the name of one was changed into no text at all."""
+    return _tampered(stream, 1, "the row that bears this name is not found by it")
 
 
 def _tampered(stream: str, seq: int, why: str) -> VerificationFailed:

@@ -3,6 +3,9 @@
 Memory decides, the table survives. Nonces ride along with the store's next transaction, whoever asks for it: what a request changes
 in the database is durable only together with its nonce or after it, at no commit of its own. A crash in between forgets nonces of
 requests that had changed nothing. A service whose acts do not go through its store (MUX control) waits for the row (`durable=True`).
+
+The host owns the clock: put ahead and back again, it would have nonces forgotten that count once more. So a window also remembers of which
+times it has forgotten any, in rows of the same table under nobody's fingerprint, which an older release reads past.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from sqlalchemy import Connection
 
 from shared.errors import GputError, NotAuthenticated, Unavailable
 from shared.service.clock import Clock
+from shared.service.forgotten import HOUR_S, Forgotten, hour_of
 from shared.service.logging import get_logger
 from shared.service.prepared import Prepared
 from shared.service.store import Store
@@ -32,6 +36,12 @@ PURGE_EVERY_S = 30.0
 FLUSH_AFTER_S = 0.2
 """Nonces of requests that wrote nothing are made durable after this time."""
 
+NOBODY = ""
+"""In place of a fingerprint: the row says until when nonces of the hour that is its nonce were forgotten."""
+_MARK = sa.text(
+    "INSERT INTO replay_nonces (fingerprint, nonce, expires) VALUES (:fingerprint, :nonce, :expires) "
+    "ON CONFLICT (fingerprint, nonce) DO UPDATE SET expires = excluded.expires WHERE excluded.expires > replay_nonces.expires"
+)
 _UPSERT = Prepared(
     # A party may use a nonce again once it has expired: its old row must not stand in the way.
     sa.text(
@@ -61,6 +71,7 @@ class ReplayWindow:
         self._seen: dict[tuple[str, bytes], float] = {}
         self._order: deque[tuple[float, tuple[str, bytes]]] = deque()
         self._per_key: Counter[str] = Counter()
+        self._forgotten = Forgotten()
         self._lock = threading.Lock()  # guards the two below: the writer thread takes, the event loop adds
         self._due: list[dict[str, Any]] = []
         self._taken = 0
@@ -71,18 +82,19 @@ class ReplayWindow:
 
     async def open(self) -> None:
         """Reads back what the process before this one had seen; again, what another has seen meanwhile. Raises: Unavailable."""
-        statement = (
-            sa.select(REPLAY_NONCES).where(REPLAY_NONCES.c.expires > self._clock()).order_by(REPLAY_NONCES.c.expires)
-        )
+        statement, now = sa.select(REPLAY_NONCES).order_by(REPLAY_NONCES.c.expires), self._clock()
         for row in await self._store.read(lambda connection: connection.execute(statement).all()):
-            if (row.fingerprint, bytes(row.nonce)) not in self._seen:
+            if row.fingerprint == NOBODY or row.expires <= now:
+                self._forgotten.note(row.expires)
+            elif (row.fingerprint, bytes(row.nonce)) not in self._seen:
                 self._note(row.fingerprint, bytes(row.nonce), row.expires)
 
     async def remember(self, fingerprint: str, nonce: bytes, created: int) -> None:
         """Takes a nonce in, once.
 
         Raises:
-            NotAuthenticated: code `signature-replayed`.
+            NotAuthenticated: code `signature-replayed`; `signature-stale`, of a time that was forgotten before this service's clock went
+                back.
             Unavailable: code `replay-window-full`; with `durable`, also what the store raises.
         """
         now = self._clock()
@@ -93,14 +105,16 @@ class ReplayWindow:
                 code="signature-replayed",
                 remedy="Sign each request anew, with a fresh nonce.",
             )
+        # `created` may lie ahead of our clock by a whole window, and is valid for another one after that.
+        expires = created + self.window_s + 1.0
+        if self._forgotten.may_hold(expires):
+            raise _went_back(created, now)
         if self._per_key[fingerprint] >= self._max_per_key:
             raise Unavailable(
                 f"more than {self._max_per_key} requests of one key within {self.window_s:.0f} s",
                 code="replay-window-full",
                 remedy="Send fewer requests, or wait a minute.",
             )
-        # `created` may lie ahead of our clock by a whole window, and is valid for another one after that.
-        expires = created + self.window_s + 1.0
         self._note(fingerprint, nonce, expires)
         with self._lock:
             self._due.append({"fingerprint": fingerprint, "nonce": nonce, "expires": expires})
@@ -119,8 +133,20 @@ class ReplayWindow:
         if rows:
             _UPSERT.insert_all(connection, rows)
         if now >= self._purged_at + PURGE_EVERY_S:
-            connection.execute(sa.delete(REPLAY_NONCES).where(REPLAY_NONCES.c.expires <= now))
+            self._purge(connection, now)
             self._purged_at = now
+
+    def _purge(self, connection: Connection, now: float) -> None:
+        """Takes away what has expired, and leaves a mark for each hour of which that was."""
+        theirs = REPLAY_NONCES.c.fingerprint != NOBODY
+        expired, before = theirs & (REPLAY_NONCES.c.expires <= now), now + 1.0
+        latest = sa.select(sa.func.max(REPLAY_NONCES.c.expires)).where(expired)
+        while (until := connection.scalar(latest.where(REPLAY_NONCES.c.expires < before))) is not None:
+            hour = hour_of(until)
+            connection.execute(_MARK, {"fingerprint": NOBODY, "nonce": hour.to_bytes(8, "big"), "expires": until})
+            before = hour * HOUR_S
+        needless = ~theirs & (REPLAY_NONCES.c.expires < self._forgotten.kept_from)
+        connection.execute(sa.delete(REPLAY_NONCES).where(expired | needless))
 
     def settle(self, *, committed: bool) -> None:
         """After the transaction: what was not committed is due again."""
@@ -152,11 +178,22 @@ class ReplayWindow:
     def _forget(self, now: float) -> None:
         # Nearly in order of expiry; one entry out of order only delays what lies behind it by at most a window.
         while self._order and self._order[0][0] <= now:
-            _, entry = self._order.popleft()
+            expires, entry = self._order.popleft()
+            self._forgotten.note(expires)
             self._seen.pop(entry, None)
             self._per_key[entry[0]] -= 1
             if self._per_key[entry[0]] <= 0:
                 del self._per_key[entry[0]]
+
+
+def _went_back(created: int, now: float) -> NotAuthenticated:
+    return NotAuthenticated(
+        "this service's clock went back, to a time of which it has forgotten what it received: this request may have been among that",
+        code="signature-stale",
+        remedy="Sign the request again; if that does not help, set the clock of this service right, or wait until the time has passed.",
+        expected=f"created after what was received before the clock went back to {int(now)}",
+        got=str(created),
+    )
 
 
 def _nothing(_connection: Connection) -> None:

@@ -19,6 +19,9 @@ from shared.service.peer_connection import PeerConnection, within
 
 MAX_IDLE: Final = 20
 """Connections to one peer that are kept though nobody uses them."""
+MAX_IN_USE: Final = 256
+"""Requests to one peer that may be under way at once, each on a connection of its own; the next one waits. Far more than a service asks of
+a peer that answers, and far fewer than the file descriptors that a process has: a peer that answers nothing takes none of the others'."""
 _BAD_HEADER: Final = re.compile(rb"[\r\n\0]")
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -32,27 +35,28 @@ class HttpTransport(httpx2.AsyncBaseTransport):
     def __init__(self, *, idle_s: float = 30.0, tls: ssl.SSLContext | None = None) -> None:
         self._idle_s, self._tls = idle_s, tls
         self._idle: dict[Origin, list[tuple[PeerConnection, float]]] = {}
+        self._free: dict[Origin, asyncio.Semaphore] = {}
         self._closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer's head; its body follows as it is read.
 
         Raises:
-            httpx2.TransportError: ConnectError, ConnectTimeout: nothing was sent. ReadError, ReadTimeout, WriteTimeout,
+            httpx2.TransportError: ConnectError, ConnectTimeout, PoolTimeout: nothing was sent. ReadError, ReadTimeout, WriteTimeout,
                 RemoteProtocolError: nobody knows whether it was heard. LocalProtocolError, UnsupportedProtocol: it is none of ours.
         """
         origin, named = _origin(request.url), request.headers.raw
         head = _head(request.method, request.url, named)
         chunked = any(name.lower() == b"transfer-encoding" for name, _ in named)
         patience: Patience = request.extensions.get("timeout", {})
-        connection = self._kept(origin) or await self._open(origin, patience)
+        connection = await self._take(origin, patience)
         try:
             if not isinstance(request.stream, httpx2.AsyncByteStream):
                 raise httpx2.LocalProtocolError("a body that blocks the event loop is not sent")
             await connection.ask(head, request.stream, chunked=chunked, wait_s=patience.get("write"))
             answer = await connection.head(patience.get("read"))
         except BaseException:
-            connection.abort()
+            self._drop(origin, connection)
             raise
         bodiless = request.method == "HEAD"
         return httpx2.Response(
@@ -82,20 +86,21 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         """
         named = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         origin, head = _origin(url), _head(method, url, named)
-        connection = self._kept(origin) or await self._open(origin, patience)
+        connection = await self._take(origin, patience)
         try:
             await connection.ask_whole(head, body, patience.get("write"))
             answer = await connection.head(patience.get("read"))
             require_readable(answer.headers, limit)
             content = b"" if method == "HEAD" else await _all(connection, patience.get("read"), limit)
         except BaseException:
-            connection.abort()
+            self._drop(origin, connection)
             raise
         self.put_back(origin, connection)
         return Answer(answer.status, answer.headers, content)
 
     def put_back(self, origin: Origin, connection: PeerConnection) -> None:
-        """Its answer was read, or will not be."""
+        """Its answer was read, or will not be. Of each that was taken once."""
+        self._free[origin].release()
         kept = self._idle.setdefault(origin, [])
         if self._closed or not connection.reusable or len(kept) >= MAX_IDLE:
             connection.abort()
@@ -109,6 +114,23 @@ class HttpTransport(httpx2.AsyncBaseTransport):
                 connection.abort()
         self._idle.clear()
         self._closed = True
+
+    async def _take(self, origin: Origin, patience: Patience) -> PeerConnection:
+        """One for a request of ours, to be put back or dropped. Raises: httpx2.PoolTimeout: too many are under way; as `_open`."""
+        free = self._free.setdefault(origin, asyncio.Semaphore(MAX_IN_USE))
+        if free.locked():
+            await within(patience.get("pool"), free.acquire(), httpx2.PoolTimeout)
+        else:
+            await free.acquire()  # at once: a timer would cost each request more than all this
+        try:
+            return self._kept(origin) or await self._open(origin, patience)
+        except BaseException:
+            free.release()
+            raise
+
+    def _drop(self, origin: Origin, connection: PeerConnection) -> None:
+        self._free[origin].release()
+        connection.abort()
 
     def _kept(self, origin: Origin) -> PeerConnection | None:
         """The one used last, which the peer is least likely to have closed; all that waited too long are closed."""

@@ -274,8 +274,13 @@ class InboxItem(Grown):
         return self.model_copy(update={"owner_key": None, "owner_signature": None})
 
 
+MOST_ITEMS = 8192
+"""Of one answer. An orchestrator says of each session that goes on what it waits for, and of 250 at most that they are over: this is far
+more than one holder takes part in, also after a long absence."""
+
+
 class Inbox(Claim):
     """Answer to GET /v1/inbox?after=SEQ&wait=SECONDS: everything after `after`; empty when the wait ran out."""
 
-    items: list[InboxItem]
+    items: list[InboxItem] = Field(max_length=MOST_ITEMS)
     next: int = Field(ge=0, le=2**53, description="the next question's `after`")

@@ -218,6 +218,20 @@ _ALL = (
         "",
     ),
     named(
+        "V15",
+        "a policy approves a manifest for whatever session it is shown",
+        "tests/data_holder/test_holder_manifest_again.py::test_one_manifest_under_three_ids_is_approved_once",
+        service.manifests_count_again,
+        "",
+    ),
+    named(
+        "V26",
+        "what a window forgot before its clock went back is taken for unseen",
+        "tests/service/test_clock_back.py::test_a_captured_request_does_not_count_again",
+        service.forgotten_is_unseen,
+        "",
+    ),
+    named(
         "V22",
         "the journal's MACs are not compared",
         "tests/service/test_journal.py::test_tampering_is_found_and_the_first_bad_row_named",

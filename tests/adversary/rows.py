@@ -115,7 +115,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "V23": Row("the platform seals a visit key of its own to the holder"),
         "V24": Row("a restored orchestrator encrypts again under a used IV"),
         "V25": Row("the platform swaps a share", dict.fromkeys(("scoped", "paper"), "no share is agreed in this mode")),
-        "V26": Row("the platform replays a signed request after a restart"),
+        "V26": Row("the platform replays a signed request after a restart, or with the clock put ahead and back"),
         "C01": Row("a holder and the platform read the next holder's transfer"),
         "C02": Row("two holders sandwich a third and compare the model"),
         "C03": Row("a holder and the platform bring its key's traffic into another's visit"),

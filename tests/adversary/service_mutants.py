@@ -17,6 +17,7 @@ import orchestrator.runner.heads
 import orchestrator.visits.training
 import shared.claims.graph
 import shared.service.journal
+from data_holder.once_at_a_time import OnceAtATime
 from gpu_agent.compute import process
 from gpu_agent.hardware import copy_engine, state
 from orchestrator import parties
@@ -32,6 +33,7 @@ from shared.claims.operators import ALLOWED
 from shared.crypto import schedule
 from shared.names import RegionKind
 from shared.protocol.session import SessionFact
+from shared.service.forgotten import Forgotten
 from shared.service.replay import ReplayWindow
 from tests.laws import sabotage
 
@@ -87,6 +89,14 @@ def requests_may_come_again(patch: Patch) -> None:
         """Nothing."""
 
     patch.setattr(ReplayWindow, "remember", remember)
+
+
+def forgotten_is_unseen(patch: Patch) -> None:
+    patch.setattr(Forgotten, "may_hold", lambda self, expires: False)
+
+
+def manifests_count_again(patch: Patch) -> None:
+    patch.setattr(OnceAtATime, "other", lambda self, session: None)
 
 
 def rows_are_believed(patch: Patch) -> None:

@@ -134,6 +134,8 @@ NOT_HERE: Mapping[str, str] = {
     "session.cancel_asked": _ENDS, "session.cancelled": _ENDS, "holder.refused": _ENDS,
     "session.key_recovered": _ELSEWHERE, "holder.share_released": _ELSEWHERE,
     "session.last_checked": "only where the last visit is not kept, or skipped: tests/world/test_world_last_check.py dies at it",
+    "session.unplaced": "half a checkpoint in the GPU, or memory that `paper` broke: tests/world/test_world_uncounted_ends.py dies at it",
+    "session.checkpoints_gone": "committed with the `checkpointed` behind it: a file that somebody takes away, which no schedule here does",
     "session.tour_failed": "a fault of the GPU's own, which no schedule here makes: tests/world/test_world_tours.py dies at it",
     "visit.quarantined": _BLAME, "training.quarantined": _BLAME, "training.rejected": _BLAME, "RollBack": _BLAME,
     "training.loaded": "no row of its own: a verified visit is a loaded phase",

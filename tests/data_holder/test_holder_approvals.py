@@ -204,17 +204,15 @@ async def test_a_changed_journal_is_found_before_anything_is_decided(start: Star
             f"update {tables[0]} set body = replace(body, 'policy', 'operator') where kind like 'decision/%'"
         ).rowcount
         assert changed == 1
-    async with start(unlock=False) as again:
-        for _ in range(200):
-            ready = await again.client.get("/readyz")
-            if "stopped serving" in ready.text:
-                break
-            await asyncio.sleep(0.01)
-        assert ready.status_code == 503
-        assert "stopped serving" in ready.text
+    async with start() as again:
+        opened = len(again.orchestrator.channels)
+        assert list(again.holder.ledger.states()) == []
         body = {"manifest": again.orchestrator.manifest.digest().hex()}  # type: ignore[union-attr]
         veto = await again.client.post(f"/v1/requests/{SESSION}/veto", json=body)
-        assert (veto.status_code, veto.json()["code"]) == (503, "journal-locked")
+        assert (veto.status_code, veto.json()["code"]) == (403, "journal-tampered")
+        await again.until(lambda: again.holder.runner.connected)
+        await again.until(lambda: not again.holder.runner._workers)
+        assert len(again.orchestrator.channels) == opened, "no channel is opened for it"
 
 
 async def test_who_may_do_what(start: Start, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ async def test_settings_win_over_a_row_of_another_start(start: Start, tmp_path: 
         connection.close()
     assert path == str(other)
     async with start() as running:
-        tamper(tmp_path, "UPDATE holder_datasets SET path = ?, mac = ?", path, mac)
+        tamper(tmp_path, "UPDATE holder_datasets SET path = ?, mac = ? WHERE name = 'ehr'", path, mac)
         await asked(running)
         await running.until(lambda: running.orchestrator.approvals)
         assert running.orchestrator.approvals[0].records == 50

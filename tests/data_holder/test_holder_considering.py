@@ -149,9 +149,8 @@ async def test_hashing_for_one_session_holds_up_no_other_and_is_done_once(
     monkeypatch.setattr(runner, "_log", log)
     scans.free.clear()
     try:
-        manifest = base64.b64encode(running.orchestrator.manifest.canonical()).decode()  # type: ignore[union-attr]
-        running.orchestrator.post("approval_wanted", manifest=manifest)
-        running.orchestrator.items[-1]["session"] = OTHER
+        another = make_manifest(running.orchestrator_key(), name="another")
+        running.orchestrator.ask_approval(another, session=OTHER)
         await running.until(lambda: scans.count == 2)
         running.orchestrator.challenge = "33" * 32
         running.holder.runner._heads.unanswered[SESSION] = "33" * 32

@@ -11,6 +11,7 @@ import pytest
 from data_holder import runner
 from data_holder.awaiting import Awaiting
 from data_holder.datasets import RecordTree
+from data_holder.deciding import Word
 from data_holder.ending import AWAY, OWED
 from data_holder.opening import NOT_TRUSTED
 from tests.data_holder.conftest import Running, Start
@@ -117,7 +118,7 @@ async def test_a_veto_that_is_made_as_the_end_comes_leaves_what_is_owed(
         return await record(*arguments, **options)
 
     monkeypatch.setattr(running.holder.ledger, "record", ending_first)
-    await approvals.decide(SESSION, manifest, "veto", dataset=None, reason="consent", by="operator")
+    await approvals.decide(SESSION, Word(manifest, "veto", reason="consent"), by="operator")
     shown = await running.get(f"/v1/requests/{SESSION}")
     assert (shown["state"], shown["waiting_for"], shown["decided_by"]) == ("ended", OWED, "operator")
 

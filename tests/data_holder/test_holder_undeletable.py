@@ -77,3 +77,14 @@ async def test_a_proof_that_the_gpu_refuses_is_told_to_the_orchestrator(running:
     await visit(running)
     await running.until(lambda: running.orchestrator.refusals)
     assert running.orchestrator.refusals[0]["code"] == NOT_APPROVED
+
+
+async def test_a_visit_whose_tree_is_made_again_beside_it_is_served(running: Running) -> None:
+    """The new tree was given no name before the old one was gone."""
+    await running.approved_with_channel()
+    [tree] = running.holder.approvals._commitments._folder.glob(f"{SESSION}-*")
+    tree.unlink()
+    bad = undeletable(running)
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+    assert sorted(bad.parent.iterdir()) == sorted([bad, tree])

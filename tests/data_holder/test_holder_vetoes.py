@@ -12,6 +12,7 @@ import pytest
 from data_holder import runner
 from data_holder.ending import OWED
 from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_answers import answering
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
 from tests.data_holder.test_holder_approvals import asked
 from tests.data_holder.test_holder_visits import visit
@@ -159,3 +160,21 @@ async def test_a_session_that_was_not_decided_before_its_end_and_goes_on_is_deci
         body = {"manifest": shown["manifest"], "dataset": "ehr"}
         approved = await running.client.post(f"{REQUEST}/approve", json=body)
         assert (approved.status_code, approved.json()["state"]) == (200, "approved")
+
+
+async def test_a_veto_that_is_accepted_at_a_later_try_is_shown_as_that(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was shown as accepted by nobody until the session's end, whatever the orchestrator said since."""
+    await running.approved_with_channel()
+    refusal = problem(403, "Not permitted", "key-not-enrolled")
+    answering(running, monkeypatch, "/approvals", lambda number: refusal if number == 1 else None)
+    shown = await vetoed(running)
+    assert (shown["delivered"], shown["waiting_for"]) == (True, "nobody: the orchestrator answered key-not-enrolled")
+    await running.holder.approvals.remind(SESSION)
+    assert running.orchestrator.approvals[-1].decision == "veto"
+    shown = await running.get(REQUEST)
+    assert (shown["delivered"], shown["waiting_for"]) == (True, None)
+    await running.holder.approvals.awaiting.show(SESSION, "somebody else")
+    await running.holder.approvals.remind(SESSION)
+    assert (await running.get(REQUEST))["waiting_for"] == "somebody else"

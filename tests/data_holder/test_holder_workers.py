@@ -70,13 +70,13 @@ async def test_what_comes_for_a_session_while_its_worker_is_busy_is_done_behind_
     running: Running, handled: Handled
 ) -> None:
     handled.may.clear()
-    running.orchestrator.post("channel_wanted", session=MADE_UP[0])
+    running.orchestrator.post("approval_wanted", session=MADE_UP[0])  # without a manifest it comes to nothing
     await running.until(lambda: handled.begun)
     running.orchestrator.post("share_wanted", session=MADE_UP[0])
     await running.until(lambda: not running.holder.runner._queues[MADE_UP[0]].empty())
     handled.may.set()
     await running.until(lambda: len(handled.items) == 2)
-    assert [item.kind for item in handled.items] == ["channel_wanted", "share_wanted"]
+    assert [item.kind for item in handled.items] == ["approval_wanted", "share_wanted"]
     assert kept(running) == set()
     running.orchestrator.post("ended", phase="FAILED", session=MADE_UP[0])
     await running.until(lambda: len(handled.items) == 3)

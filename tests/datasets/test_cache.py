@@ -26,7 +26,7 @@ from data_holder.datasets import (
     tables,
 )
 from data_holder.datasets import dataset as dataset_module
-from data_holder.datasets.cache import kept
+from data_holder.datasets.cache import kept, place
 from data_holder.datasets.options import unhindered
 from shared.claims.archive import open_archive
 from shared.claims.program import ProgramManifest
@@ -96,6 +96,62 @@ def test_a_session_s_half_made_tree_goes_with_its_tree(tmp_path: Path) -> None:
     (tmp_path / "s_2.partial").write_bytes(b"another session's")
     forget_tree(tmp_path, "s_1")
     assert [path.name for path in tmp_path.iterdir()] == ["s_2.partial"]
+
+
+def undeletable(folder: Path, name: str) -> Path:
+    """A folder in a file's place: nobody may unlink that, whatever his rights."""
+    (folder / name).mkdir(parents=True)
+    return folder / name
+
+
+def test_a_file_that_cannot_be_removed_keeps_no_other_one(tmp_path: Path) -> None:
+    """What came behind it stayed for good: private records, of datasets that their operator had forgotten."""
+    names = [f"{sort}-{'0' * 16}-{'0' * 16}.records" for sort in ("a", "b", "c")] + ["d-0.partial", "e-0.partial"]
+    bad = [undeletable(tmp_path, names.pop(3)), undeletable(tmp_path, names.pop(0))]
+    for name in names:
+        (tmp_path / name).write_bytes(b"records")
+    with pytest.raises(OSError, match=bad[1].name):
+        forget_converted(tmp_path, [])
+    assert sorted(tmp_path.iterdir()) == sorted(bad)
+
+
+def test_a_tree_that_cannot_be_removed_keeps_no_other_one(tmp_path: Path) -> None:
+    bad = undeletable(tmp_path, "s_1-00.tree")
+    for name in ("s_1-01.tree", "s_1.partial"):
+        (tmp_path / name).write_bytes(b"tree")
+    with pytest.raises(OSError, match=bad.name):
+        forget_tree(tmp_path, "s_1")
+    assert list(tmp_path.iterdir()) == [bad]
+
+
+def test_an_old_file_that_cannot_be_removed_hinders_no_new_one(tmp_path: Path) -> None:
+    """It was removed before the new one had its name: every visit hashed the whole dataset, and failed."""
+    bad, made = undeletable(tmp_path, "stem-00.tree"), list[bytes]()
+    (tmp_path / "stem-01.tree").write_bytes(b"old")
+
+    def write(out: BinaryIO) -> None:
+        made.append(b"new")
+        out.write(b"new")
+
+    for _ in range(2):
+        assert kept(tmp_path, "stem", b"state", "tree", write, go_on=unhindered).tobytes() == b"new"
+    assert made == [b"new"], "it is kept"
+    assert sorted(path.name for path in tmp_path.iterdir() if path != bad) == [
+        place(tmp_path, "stem", b"state", "tree").name
+    ]
+
+
+def test_what_was_converted_of_a_files_former_content_goes_at_the_next_tidying(tmp_path: Path) -> None:
+    """Of a process that died between the new one's name and the old one's end."""
+    cache, path = tmp_path / "cache", tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n")
+    open_dataset(path, FLAT, options=DatasetOptions(cache_dir=cache)).close()
+    (made,) = cache.glob("*.records")
+    old = cache / f"{made.name.rpartition('-')[0]}-{'0' * 16}.records"
+    old.write_bytes(b"records of before")
+    os.utime(old, ns=(1, 1))
+    assert forget_converted(cache, [path]) == 1
+    assert list(cache.iterdir()) == [made]
 
 
 def test_two_files_are_made_at_once_and_one_file_once(tmp_path: Path) -> None:

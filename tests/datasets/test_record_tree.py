@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,25 @@ def test_a_file_that_is_no_tree_of_ours_is_made_again(tmp_path: Path, spoil: Any
         file.write_bytes(spoil(file.read_bytes()))
         assert RecordTree(dataset, SALT, folder, "s").root == root
         assert RecordTree(dataset, SALT, folder, "s").proof(CursorRange(start=0, count=1))
+
+
+def test_a_file_in_a_trees_place_that_cannot_be_removed_is_said_plainly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the file system's own error, which says neither what is wrong nor what to do."""
+    folder = tmp_path / "trees"
+    with open_text(tmp_path, 20) as dataset:
+        RecordTree(dataset, SALT, folder, "s").close()
+        (file,) = folder.glob("s-*.tree")
+        file.write_bytes(b"")
+
+        def unlink(path: Path, missing_ok: bool = False) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+
+        monkeypatch.setattr(Path, "unlink", unlink)
+        with pytest.raises(ConfigurationError, match="cannot keep tree") as refused:
+            RecordTree(dataset, SALT, folder, "s")
+    assert refused.value.code == "dataset-cache"
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 100])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpu_agent.hardware import commands_transfer
 from orchestrator.gpu_session.export import _groups
+from shared.claims.layout import Placed
+from shared.claims.program import TensorSpec
 from shared.claims.training import SGD, TrainingOptions
 from shared.names import RegionKind
 from shared.wire import gpu, gpu_answers
@@ -132,11 +135,16 @@ def test_what_leaves_in_parts_is_held_against_the_commit_at_its_end(
     assert world.refused(gpu.Export(offset=64, length=whole - 64)) == "committed-copy-changed"
 
 
-def test_a_model_read_tensor_by_tensor_is_held_against_the_commit_at_its_end(world: World) -> None:
-    """As the orchestrator reads it, nobody reads what the region has behind its last tensor."""
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_model_read_tensor_by_tensor_is_held_against_the_commit_at_its_end(world: World, empty: bool) -> None:
+    """As the orchestrator reads it, nobody reads what the region has behind its last tensor; nor one that is `empty` there."""
     world.set_up()
     committed_visit(world, DATA, "w1", 0)
     model = world.device._state.model
+    if empty:
+        none = Placed(TensorSpec(name="none", dtype="float32", shape=(0,)), model.plan.model.length, 0)
+        tensors = (*model.plan.model.tensors, none)
+        model.plan = replace(model.plan, model=replace(model.plan.model, tensors=tensors))
     *parts, last = [part for group in _groups(model.plan.model) for part in group]
     assert sum(last) < model.plan.model.length
     for offset, length in parts:

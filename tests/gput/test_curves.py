@@ -79,6 +79,32 @@ def test_of_an_orchestrator_that_does_not_say_whether_a_tour_made_its_step_the_r
     assert held_out(visits, judged, last) == [(4, 1.5)]
 
 
+def many_tours(tours: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Visits of two holders in each of so many accumulated tours, and what was measured at each end."""
+    visits = [_visit(n, "ab"[n % 2], round=(n + 1) // 2, validation_after=None) for n in range(1, 2 * tours + 1)]
+    return visits, [TWICE[0] | {"round": n, "at": 200.0 * n + 60} for n in range(1, tours + 1)]
+
+
+class Looked(dict[str, Any]):
+    """A visit that counts how often it is looked at."""
+
+    times = 0
+
+    def __getitem__(self, name: str) -> Any:
+        Looked.times += 1
+        return super().__getitem__(name)
+
+
+def test_each_tour_of_very_many_looks_at_its_own_visits() -> None:
+    looked = []
+    for tours in (100, 200):
+        visits, ends = many_tours(tours)
+        Looked.times = 0
+        assert len(held_out([Looked(one) for one in visits], *ends)) == tours
+        looked.append(Looked.times)
+    assert looked[1] <= 2.5 * looked[0], "twice the session takes twice as long, not four times"
+
+
 LATE = [_visit(n, name, validation_after=None) for n, name in enumerate("abc", 1)]
 """Of one round; the last holder joined late, when the others' tour was over."""
 TWICE = [

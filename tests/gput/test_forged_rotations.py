@@ -103,11 +103,17 @@ def test_the_old_key_stays_until_the_new_one_is_answered_to(
 
 
 def test_a_new_key_is_not_known_before_anybody_heard_of_it(old: PartyKey, forger: Callable[[Forged], Forger]) -> None:
-    asked = forger(agreeable)
+    signed: list[tuple[str, str]] = []
+
+    def answer(request: httpx2.Request) -> tuple[int, Any]:
+        signed.append((request.method, signer(request)))
+        return agreeable(request)
+
+    forger(answer)
     assert main(ROTATE) == 0
-    assert [line.split()[0] for line in asked.heard[:2]] == ["GET", "PUT"], (
-        "the change comes before what the new key is"
-    )
+    change = signed.index(("PUT", old.fingerprint))
+    assert {key for _, key in signed[:change]} == {old.fingerprint}
+    assert {key for _, key in signed[change + 1 :]} == {PartyKey.load(Path("identity.pem")).fingerprint}
 
 
 def test_a_rotation_that_another_answered_begins_anew_from_the_key_that_was_kept(

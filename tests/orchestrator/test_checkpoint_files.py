@@ -82,15 +82,17 @@ async def test_a_model_whose_checkpoint_is_gone_is_sealed_anew(
         facts.append(fact)
 
     monkeypatch.setattr(checkpoints, "write", write)
-    state = SimpleNamespace(checkpoints=KEPT, position=1, best=None)
+    state = SimpleNamespace(checkpoints=KEPT, position=1, best=None, best_before=None)
     rounds = cast(Any, object.__new__(Rounds))
     rounds._run = SimpleNamespace(
         commit=nothing, state=state, committed=MODEL, clock=lambda: 0.0, timer=lambda: 0.0, life=None, entropy=os.urandom,
-        book=SimpleNamespace(record=record),
+        book=SimpleNamespace(record=record, stage=facts.append),
     )  # fmt: skip
     rounds._checkpoints = checkpoints
     rounds._pace = SimpleNamespace(not_needed=lambda now: None, made=lambda now, cost: None)
     if not there:
         (tmp_path / "k_2.sealed").unlink()
     await rounds.checkpoint()
-    assert (len(written), len(facts)) == ((0, 0) if there else (1, 1))
+    assert len(written) == (0 if there else 1)
+    assert [fact.kind for fact in facts] == ([] if there else ["session.checkpoints_gone", "session.checkpointed"])
+    assert [fact.body["checkpoints"] for fact in facts[:1]] == ([] if there else [["k_2"]])

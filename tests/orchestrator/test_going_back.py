@@ -11,6 +11,7 @@ import pytest
 from orchestrator.gpu_session.checkpoints import Checkpoints
 from orchestrator.sessions.acceptance import REMEMBERED
 from orchestrator.sessions.facts import new_fact
+from orchestrator.sessions.sealed_models import to_release
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.stopping import Check
 from shared.claims.manifest import Validation
@@ -201,8 +202,29 @@ def test_what_was_trained_before_a_damaged_checkpoint_is_not_trained_on_again(tm
     for age, name in enumerate(("k_0.sealed", "k_1.sealed", "k_5.damaged", "k_2.sealed")):
         (tmp_path / name).write_bytes(b"sealed")
         os.utime(tmp_path / name, (1000 + age, 1000 + age))
-    Checkpoints(tmp_path, Secret(bytes(32))).prune(state.checkpoints, state.best)
+    Checkpoints(tmp_path, Secret(bytes(32))).prune(state.checkpoints, to_release(state))
     assert {path.name for path in tmp_path.iterdir()} == {"k_1.sealed", "k_2.sealed", "k_5.damaged"}
+
+
+def test_the_last_whole_checkpoint_is_kept_though_the_one_after_it_is_gone(tmp_path: Path) -> None:
+    """k_5 was taken away, or set aside by a life that died there: the next one sealed pushed k_1 out, whose file was removed."""
+    state, kept = running(manifest(quorum=2)), Checkpoints(tmp_path, Secret(bytes(32)))
+    for stop in range(1, 7):
+        keep(state)
+        if stop == 6:
+            gone = [made.name for made in kept.gone(state.checkpoints)]
+            apply(state, new_fact(SessionFact.CHECKPOINTS_GONE, checkpoints=gone))
+        if stop in (1, 5, 6):
+            sealed(state, f"k_{stop}")
+            (tmp_path / f"k_{stop}.sealed").write_bytes(b"sealed")
+            os.utime(tmp_path / f"k_{stop}.sealed", (1000 + stop, 1000 + stop))
+        if stop == 5:
+            kept.set_aside("k_5")
+    kept.prune(state.checkpoints, to_release(state))
+    assert [made.name for made in state.checkpoints] == ["k_1", "k_6"]
+    assert {path.name for path in tmp_path.iterdir()} == {"k_1.sealed", "k_5.damaged", "k_6.sealed"}
+    restored(state, "k_1")
+    assert state.position == 1
 
 
 def test_a_check_behind_a_checkpoint_that_counts_is_kept_though_a_later_one_was_sealed_and_lost() -> None:

@@ -12,7 +12,7 @@ from orchestrator.holders.inbox import KEPT, Inboxes
 from shared.claims.visit import VisitTimers
 from shared.errors import Conflict, NotPermitted
 from shared.service.changes import Stopping
-from shared.wire.visit import VisitRefusal, VisitReport
+from shared.wire.visit import MOST_ITEMS, Inbox, VisitRefusal, VisitReport
 
 SESSION, VISIT = "s_aaaaaaaaaaaaaaaa", "v_aaaaaaaaaaaaaaaa"
 KEYS = {"h0": "0a" * 32, "h1": "0b" * 32}
@@ -54,6 +54,20 @@ async def test_who_comes_from_before_the_start_or_from_too_far_back_gets_what_st
         inboxes.post("h0", kind="channel_wanted", session=SESSION)
     assert [item.kind for item in (await inboxes.read("h0", first.next, 0, standing)).items] == ["ended"]
     assert Inboxes(lambda: 1001.0, Stopping())._seq > first.next
+
+
+async def test_no_more_stands_in_one_answer_than_a_holder_reads() -> None:
+    inboxes = Inboxes(lambda: 1000.0, Stopping())
+
+    async def standing(holder: str) -> list[dict[str, Any]]:
+        inboxes.post("h0", kind="channel_wanted", session=SESSION)  # meanwhile
+        ended = [{"kind": "ended", "session": f"s_{number:016d}"} for number in range(MOST_ITEMS)]
+        return [{"kind": "head_wanted", "session": SESSION}, *ended]
+
+    said = await inboxes.read("h0", 0, 0, standing)
+    assert [item.kind for item in said.items[:3]] == ["channel_wanted", "head_wanted", "ended"]
+    assert len(Inbox.model_validate_json(said.model_dump_json()).items) == MOST_ITEMS
+    assert (await inboxes.read("h0", said.next, 0, nothing)).items == []
 
 
 async def test_what_a_holder_has_is_not_kept_and_a_lost_answer_is_given_again() -> None:

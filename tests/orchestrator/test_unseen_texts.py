@@ -7,8 +7,10 @@ from unittest.mock import patch
 import pytest
 
 from shared.claims.archive import open_archive
+from shared.errors import InvalidProgram
 from tests.orchestrator.orchestrator_samples import approval, key, manifest
-from tests.orchestrator.orchestrator_world import PROGRAM, World, archive, prepared, put, submit
+from tests.orchestrator.orchestrator_world import ARCHIVE, PROGRAM, World, archive, prepared, put, submit
+from tests.workload.workload_helpers import repack
 
 UNSEEN = {"turned round": "\u202e", "a terminal steered": "\x9b2J", "of no width": "\u200b", "written over": "\r"}
 PLAIN = "two lines,\n\tand a tab"
@@ -47,7 +49,10 @@ async def test_a_decision_from_before_the_rule_stands(world: World) -> None:
 @pytest.mark.parametrize("field", ["description", "loss_unit"])
 async def test_a_programs_texts(world: World, field: str, case: str) -> None:
     owner = await prepared(world)
-    data = archive(**{field: f"na{UNSEEN[case]}ts"})
+    text = f"na{UNSEEN[case]}ts"
+    with pytest.raises(InvalidProgram, match="cannot be seen"):
+        archive(**{field: text})  # nor is it built here
+    data = repack(ARCHIVE, lambda declared, *_: declared.update({field: text}))
     path = f"/v1/programs/{open_archive(data).digest.hex()}"
     refused = await put(owner, f"{path}/archive", data)
     assert (refused.status_code, refused.json()["code"]) == (422, "unseen-text")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.claims.visit import CursorRange
 from shared.protocol import different_records, mixture, record_order
-from shared.protocol.different_records import fewest, times
+from shared.protocol.different_records import AN_EPOCH, fewest, times
 from shared.protocol.mixture import Brought, Mixing, mixture_order
 from shared.protocol.record_order import Shuffle, records_of
 
@@ -127,10 +127,47 @@ def test_a_visit_is_looked_at_where_two_epochs_meet(monkeypatch: pytest.MonkeyPa
 def test_what_is_too_long_to_count_is_told_by_what_it_surely_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer than there are, perhaps: then losses stay in the GPU."""
     mixing, records = Mixing(3, repeated(4, 50)), 256 * 200
-    monkeypatch.setattr(mixture, "LONGEST", records)
+    epochs = AN_EPOCH * (3 + 1 + 1 + 1)
+    monkeypatch.setattr(mixture, "LONGEST", records + epochs)
     assert mixing.fewest(256, 200, 200) >= 200
-    monkeypatch.setattr(mixture, "LONGEST", records - 1)
+    monkeypatch.setattr(mixture, "LONGEST", records + epochs - 1)
     assert [mixing.fewest(256, 200, enough) for enough in (200, 86)] == [86, 86]  # a record comes three times at most
     cursor = CursorRange(start=7, count=2**20, order="shuffled", seed=1)
     monkeypatch.setattr(different_records, "LONGEST", 256 * 10)
     assert [fewest(cursor, 300, 256, 4096, enough) for enough in (200, 128)] == [128, 128]
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Epochs whose keys are drawn from now on."""
+    asked, keys = list[int](), record_order._epoch_keys.__wrapped__
+
+    def drawing(seed: int, epoch: int) -> tuple[int, ...]:
+        asked.append(epoch)
+        return keys(seed, epoch)
+
+    monkeypatch.setattr(record_order, "_epoch_keys", drawing)
+    return asked
+
+
+def test_a_dataset_of_few_records_makes_nobody_draw_an_epoch_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One holder's could take the GPU beyond a command's minute, which ends its life, again and again."""
+    asked, many = drawn(monkeypatch), CursorRange(start=1, count=2**19, order="shuffled", seed=2)
+    honest = Brought("a", 2**20, CursorRange(start=0, count=2**19, order="shuffled", seed=1))
+    for few, surely in ((1, 1), (2, 1), (3, 1)):
+        assert Mixing(3, [honest, Brought("b", few, many)]).fewest(256, 4096, 3) == surely
+    assert fewest(CursorRange(start=1, count=800_000, order="shuffled", seed=2), 4, 4, 200_000, 3) == 2
+    assert records_of(many, 1).tolist() == [0] * many.count
+    assert asked == []
+
+
+def test_as_many_epochs_as_there_is_time_for_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no more, counted as the records that could be looked at meanwhile."""
+    asked = drawn(monkeypatch)
+    cursor = CursorRange(start=1, count=4 * 50, order="shuffled", seed=2)  # each step is in two epochs of four records
+    monkeypatch.setattr(different_records, "LONGEST", 50 * (4 + AN_EPOCH))
+    assert fewest(cursor, 4, 4, 50, 3) == 3
+    assert len(asked) == 51
+    asked.clear()
+    monkeypatch.setattr(different_records, "LONGEST", 50 * (4 + AN_EPOCH) - 1)
+    assert fewest(cursor, 4, 4, 50, 3) == 2
+    assert asked == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +13,7 @@ from shared.canonical import cbor_bytes
 from shared.claims import Claim, Grown
 from shared.claims.exact import claim_of, claims_of
 from shared.errors import BadRequest
+from tests.protocol.signed_samples import SIGNED
 
 
 class Colour(StrEnum):
@@ -81,3 +83,29 @@ def test_other_bytes_are_not_read_at_all(data: bytes) -> None:
 def test_an_array_is_no_model() -> None:
     with pytest.raises(ValidationError):
         claim_of(Outer, cbor_bytes([1, b""]))
+
+
+SAMPLES = pytest.mark.parametrize(("kind", "whole"), SIGNED.items(), ids=lambda one: getattr(one, "__name__", ""))
+
+
+def _without(said: Mapping[str, Any], *place: str) -> dict[str, Any]:
+    name, *within = place
+    if within:
+        return {**said, name: _without(said[name], *within)}
+    return {key: value for key, value in said.items() if key != name}
+
+
+@SAMPLES
+def test_a_signed_document_says_all_of_its_fields(kind: type[Claim], whole: dict[str, Any]) -> None:
+    """Its profile above all: a browser has no default to read in its place."""
+    later: Sequence[str] = getattr(kind, "later", ())
+    assert claim_of(kind, cbor_bytes(whole)) == kind.model_validate(whole)
+    assert {name for name in kind.model_fields if name not in whole} == set()
+    places = [(name,) for name in whole if name not in later]
+    places += [(name, within) for name in whole if isinstance(whole[name], dict) for within in whole[name]]
+    for place in places:
+        with pytest.raises(ValidationError) as refused:
+            claim_of(kind, cbor_bytes(_without(whole, *place)))
+        assert refused.value.errors()[0]["loc"] == place
+    for name in later:
+        assert claim_of(kind, cbor_bytes(_without(whole, name))) == kind.model_validate(whole | {name: None})

@@ -102,6 +102,29 @@ async def test_tampering_is_found_and_the_first_bad_row_named(store: Store, name
     assert caught.value.code == "journal-tampered"
 
 
+MISFORMED = {
+    "no text": "body = CAST(x'7bff7d' AS TEXT)", "a number": "body = 7", "chain text": "chain = 'abc'", "no chain": "chain = 1e9",
+    "a chain too long": "chain = 9223372036854775807", "kind no text": "kind = CAST(x'ff' AS TEXT)", "at text": "at = 'x'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISFORMED)
+async def test_a_cell_of_another_form_is_tampering_and_repeated_nowhere(sqlite_url: str, name: str) -> None:
+    """The driver read no text that is no UTF-8, refused the statement, and quoted the cell in its error."""
+    store = Store(sqlite_url)
+    await store.open()
+    await store.write(METADATA.create_all)
+    for stream in ("s", "other"):
+        await store.write(lambda c, stream=stream: JOURNAL_OF_A.append(c, stream, FACTS, expected_seq=0, at=1.0))
+    damage = sa.text(f"UPDATE journal SET {MISFORMED[name]} WHERE stream = 's' AND seq = 3")
+    await store.write(lambda c: c.execute(damage))
+    with pytest.raises(VerificationFailed, match="journal s, fact 3:") as caught:
+        await load(store)
+    assert caught.value.code == "journal-tampered"
+    assert len(await store.read(lambda c: JOURNAL_OF_A.load(c, "other"))) == len(FACTS)
+    await store.close()
+
+
 async def test_another_key_verifies_nothing(store: Store) -> None:
     with pytest.raises(VerificationFailed):
         await load(store, Journal(lambda _: b"j" * 32))

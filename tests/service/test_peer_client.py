@@ -70,6 +70,14 @@ async def test_what_may_have_happened_is_not_repeated() -> None:
         assert len(seen) == 1
 
 
+async def test_what_found_no_connection_free_was_not_sent_and_says_so() -> None:
+    seen: list[httpx2.Request] = []
+    with pytest.raises(Unavailable, match=r"agent at .* was not asked, since too many requests") as caught:
+        await client_of(failing(9, httpx2.PoolTimeout, seen)).get_json("/x")
+    assert caught.value.code == "peer-unreachable"
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 304])
 async def test_a_redirect_is_not_taken_for_done(status: int) -> None:
     """A proxy that sends http to https answers so; a removal that it answered removed nothing."""

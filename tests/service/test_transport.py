@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from shared.service import transport
 from shared.service.transport import HttpTransport
-from tests.service.http_peer import OK, client, peer, saying
+from tests.service.http_peer import OK, client, heard, peer, saying
 
 
 async def test_one_connection_serves_many_requests() -> None:
@@ -156,3 +157,53 @@ async def test_closed_while_an_answer_is_read_it_keeps_nothing() -> None:
         again = await transport.handle_async_request(httpx2.Request("GET", there.url, headers={"host": "x"}))
         assert await again.aread() == b"ok"
         assert there.connections == 2
+
+
+async def test_no_more_requests_are_under_way_at_one_peer_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that answers nothing took every file descriptor of the process, those of the others with them."""
+    monkeypatch.setattr(transport, "MAX_IN_USE", 3)
+    may = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await heard(reader)
+            await may.wait()
+            writer.write(OK)
+            await writer.drain()
+
+    async with peer(handle) as silent, peer(saying(OK)) as other, client() as mine:
+        calls = [asyncio.create_task(mine.get(silent.url)) for _ in range(50)]
+        while silent.connections < 3:  # noqa: ASYNC110  # no event is given for it
+            await asyncio.sleep(0.005)
+        assert (await mine.get(other.url)).content == b"ok"
+        with pytest.raises(httpx2.PoolTimeout):
+            await mine.get(silent.url, timeout=httpx2.Timeout(20.0, pool=0.05))
+        calls.pop().cancel()
+        may.set()
+        assert [answer.content for answer in await asyncio.gather(*calls)] == [b"ok"] * 49
+    assert silent.connections == 3
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_fails_or_is_not_read_to_its_end_takes_nobodys_place(
+    monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    monkeypatch.setattr(transport, "MAX_IN_USE", 1)
+
+    async def broken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await heard(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nsome" if streamed else b"")
+        await writer.drain()
+
+    async with peer(broken) as there, client(patience_s=5.0) as mine:
+        for _ in range(3):
+            if streamed:
+                async with mine.stream("GET", there.url) as answer:
+                    assert answer.status_code == 200
+            else:
+                with pytest.raises(httpx2.RemoteProtocolError):
+                    await mine.get(there.url)
+    async with client(patience_s=5.0) as mine:
+        for _ in range(3):
+            with pytest.raises(httpx2.ConnectError):
+                await mine.get(there.url)

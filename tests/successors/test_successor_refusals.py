@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -22,9 +23,14 @@ from tests.world.world_wire import Link
 
 
 async def refused(world: SuccessorWorld, manifest: Any, owner: AsyncClient | None = None) -> tuple[str, str]:
-    """(code, field of the first finding) with which a submission is refused."""
+    """(code, field of the first finding) with which a submission is refused, and with which it was said beforehand that it would be."""
+    client = owner or world.owner
+    with pytest.raises(InvalidManifest) as before:
+        await client.would("sessions", body={"document": b64encode(manifest.canonical()).decode()})
     with pytest.raises(InvalidManifest) as caught:
-        await (owner or world.owner).submit(manifest)
+        await client.submit(manifest)
+    told = ("code", "detail", "remedy", "errors")
+    assert [getattr(before.value, name) for name in told] == [getattr(caught.value, name) for name in told]
     assert caught.value.status == 422
     assert caught.value.remedy
     assert caught.value.errors

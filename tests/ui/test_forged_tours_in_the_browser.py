@@ -15,8 +15,15 @@ from tests.ui.test_receipts_in_the_browser import CHECK
 
 ONE, TWO, THREE, FOUR, FIVE, SIX = (Visited(stop) for stop in range(1, 7))
 FIRST, SECOND = Ended(1), Ended(2)
-ROSE = {"validation_before": 1.0, "validation_after": 101.0}
 OTHER = "c" * 64
+
+
+def losses(before: Any, after: Any) -> dict[str, Any]:
+    """Of a tour's end: what its leaf tells of the held-out loss."""
+    return {"validation_before": before, "validation_after": after}
+
+
+ROSE = losses(1.0, 101.0)
 
 
 def rejected(stop: int) -> Visited:
@@ -43,6 +50,17 @@ HONEST: dict[str, Make] = {
     "a rejected visit": log_of(ONE, rejected(2), THREE, FIRST, rejected(4), FIVE),
     "a first visit that is rejected": log_of(rejected(1), TWO, FIRST),
     "a tour that was dropped": log_of(ONE, Ended(1, dropped=True, told=ROSE), FOUR, SECOND),
+    "losses that a journal gave back as whole numbers": log_of(
+        ONE,
+        Ended(1, told=losses(2, 2)),
+        FOUR,
+        Ended(2, told=losses(2, 1.5)),
+    ),
+    "a tour whose loss was no number": log_of(
+        ONE,
+        Ended(1, dropped=True, told=losses(float("inf"), float("nan"))),
+    ),
+    "a tour that measured nothing": log_of(ONE, Ended(1, told=losses(None, None))),
     "who joins late": log_of(ONE, FIRST, TWO, FIRST, FOUR),
     "a restore within a tour": log_of(ONE, TWO, restored(1), Visited(2, start=0), FIRST),
     "a restore to before the end": log_of(ONE, TWO, FIRST, restored(2), Ended(1, start=1), FOUR),
@@ -80,6 +98,13 @@ FORGED: dict[str, tuple[Make, str]] = {
     "of another session": (log_of(ONE, Ended(1, said={"session": "s_0000000000000000"})), "session differs"),
     "of another program": (log_of(ONE, Ended(1, said={"program": "0" * 96})), "program differs"),
     "told of another round": (log_of(ONE, Ended(1, told={"round": 2})), "round differs"),
+    "told of a round that is none": (log_of(ONE, Ended(1, told={"round": True})), "round differs"),
+    "told of a fraction of a round": (log_of(ONE, Ended(1, told={"round": 1.0})), "round differs"),
+    "told to have stepped once": (log_of(ONE, Ended(1, told={"stepped": 1})), "stepped differs"),
+    **{
+        f"told of a loss of {loss!r}": (log_of(ONE, Ended(1, told=losses(loss, after))), "null or a number")
+        for loss, after in [(2**60, 1), (-(2**53), -(2**60)), (True, True), ("a", "b"), (b"", b"")]
+    },
     "told as dropped": (log_of(ONE, Ended(1, told={"stepped": False})), "stepped differs"),
     "dropped, and yet another model": (
         log_of(ONE, Ended(1, dropped=True, said={"model_after": OTHER})), "the model changed though they were dropped",

@@ -7,6 +7,8 @@ import re
 import shlex
 from typing import Any
 
+import pytest
+
 from tests.ui.conftest import NewTab
 from tests.ui.looks import overflow
 from tests.ui.stage import UiStage
@@ -126,3 +128,10 @@ def test_the_same_as_commands_is_what_the_button_sends(troubled: Any, stage: UiS
         ]
     assert overflow(page) <= 0  # a line that is long is scrolled in its place
     troubled.shot("holder-commands")
+
+
+@pytest.mark.parametrize("path", ["requests", "visits", "receipts"])
+def test_a_row_that_is_damaged_is_marked_in_its_list(tab: NewTab, stage: UiStage, path: str) -> None:
+    one = tab(stage.holder.url, stage.tokens["operator"])
+    many(one.page, path, 1, fault="damaged in the database: state")
+    one.open("#/").get_by_text("damaged: damaged in the database: state").wait_for()

@@ -11,6 +11,7 @@ from typing import Any
 import cbor2
 
 from shared.canonical import cbor_value, sha256
+from shared.canonical.cbor import MAX_DEPTH, MAX_ITEMS
 from shared.crypto import ecc
 from shared.crypto.cose import p384_point, sign1
 from shared.crypto.signing import PartyKey
@@ -191,8 +192,8 @@ def test_anybody_may_flip_a_bit_and_see_it_found(tab: NewTab, stage: UiStage) ->
 
 
 LOOSE = """1800 190017 1a00000100 1b0000000000000001 5800 780161 9f00ff 5f4100ff fb3ff8000000000000 fa3fc00000 f97e01
-a2616201616101 a2616101616102 a20001000118 0000 18 61ff f8ff f7 c074
-d8236161 c24101 a10102 a18001"""
+a2616201616101 a2616101616102 a20001000118 0000 18 61ff f8ff f7 f0 81f7 81f820 c074
+d8236161 c24101 a10102 a18001 a1416101"""
 """Too long, without an end, out of order, twice, cut off, not UTF-8, tagged, by keys that are no texts, or nothing that a receipt has."""
 
 
@@ -219,6 +220,13 @@ def some_value(draw: random.Random, depth: int = 0) -> Any:
     return draw.choice(kinds)()
 
 
+def at_the_edges() -> list[bytes]:
+    """Around the most levels and the most items that are read."""
+    deep = [outer * n + inner for n in range(MAX_DEPTH - 1, MAX_DEPTH + 2) for outer in (b"\x81", b"\xa1\x61a")
+            for inner in (b"\x00", b"\x80", b"\xa0", b"\xd2\x00")]  # fmt: skip
+    return deep + [b"\x9a" + n.to_bytes(4) + bytes(n) for n in (MAX_ITEMS - 1, MAX_ITEMS)]
+
+
 def strict(data: bytes) -> bool:
     try:
         cbor_value(data)
@@ -231,6 +239,7 @@ def test_cbor_has_one_form_only_as_the_services_see_it(page: Any) -> None:
     draw = random.Random(10)
     canonical = [cbor2.dumps(some_value(draw), canonical=True) for _ in range(250)]
     loose = [bytes.fromhex(text) for text in LOOSE.split()]
+    edges = at_the_edges()
     for data in canonical[:120]:
         spoilt = bytearray(data)
         spoilt[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
@@ -242,12 +251,13 @@ def test_cbor_has_one_form_only_as_the_services_see_it(page: Any) -> None:
           const taken = hex => { decode(fromHex(hex)); return true; };
           return all.map(hex => { try { return taken(hex); } catch (error) { if (!error.check) throw error; return false; } });
         }""",
-        [data.hex() for data in (*canonical, *loose)],
+        [data.hex() for data in (*canonical, *loose, *edges)],
     )
     assert all(taken[:250])
-    # Nothing passes here that the services would refuse; they know a few kinds more, which no receipt has.
-    assert not [data.hex() for data, here in zip(loose, taken[250:], strict=True) if here and not strict(data)]
+    both = [(data.hex()[:200], here, strict(data)) for data, here in zip((*loose, *edges), taken[250:], strict=True)]
+    assert [one for one in both if one[1] != one[2]] == []
     assert not any(taken[250 : 250 + len(LOOSE.split())])
+    assert {here for _, here, _ in both[len(loose) :]} == {True, False}
 
 
 def test_inclusion_proofs_are_judged_alike(page: Any) -> None:

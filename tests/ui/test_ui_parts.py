@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gput.test_curves import BACK, BACK_LOSSES, LATE, PASSED_OVER, TWICE, held_out
+from tests.gput.test_curves import BACK, BACK_LOSSES, LATE, PASSED_OVER, TWICE, held_out, many_tours
 from tests.ui.conftest import NewTab
 from tests.ui.stage import OWNER_READER, READER, UiStage
 
@@ -114,6 +114,21 @@ def test_losses_that_a_restore_took_back_are_in_no_curve_and_no_bias(run: Any, p
     ]
     assert len(run("losses", "recency", [*gone, *stood[:3]])["rows"]) == 2
     assert len(run("losses", "recency", [*gone, *stood[:3]], [BACK])["rows"]) == 1
+
+
+LOOKED_AT = """async cases => {
+  const { heldOut } = await import("/ui/losses.js");
+  let times = 0;
+  const counted = (visit) => new Proxy(visit, { get: (one, name) => { times += 1; return one[name]; } });
+  return cases.map(([visits, ends]) => { times = 0; return [heldOut(visits.map(counted), ends).length, times]; });
+}"""
+
+
+def test_each_tour_of_very_many_looks_at_its_own_visits(page: Any) -> None:
+    """All of it is drawn again with each change, up to four times a second."""
+    (few, looked), (many, more) = page.evaluate(LOOKED_AT, [many_tours(100), many_tours(200)])
+    assert (few, many) == (100, 200)
+    assert more <= 2.5 * looked, "twice the session takes twice as long, not four times"
 
 
 def test_a_loss_that_is_released_as_nothing_is_no_base_of_a_share(run: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from pydantic import TypeAdapter
 
 from gput.schemas import OUTPUTS
 from gput.timeline import KINDS
-from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
 from tests.world.world import NewWorld
 from tests.world.world_hand import Hand, at_hand, operator_at_hand
@@ -133,12 +133,10 @@ async def test_a_dry_run_changes_nothing(hand: Hand) -> None:
     code, out, said = await hand("session", "submit", manifest, "--dry-run", "--format", "json")
     assert (code, "nothing was submitted" in said, "[would-be-refused]" in said) == (2, True, True)
     missing = held("session submit --dry-run", out)["missing"]
-    assert [entry.split(":")[0].split()[0] for entry in missing] == [
-        "program",
-        "held-out",
-        "holder",
-        "holder",
-        "holder",
+    assert [(entry.split(":")[0], entry.split("[")[-1]) for entry in missing] == [
+        ("program", "unknown-program]"),
+        ("validation.dataset", "unknown-validation-dataset]"),
+        *((f"roster.{n}.holder", "party-not-enrolled]") for n in range(3)),
     ]
     await world.enrol()
     code, out, _ = await hand("session", "submit", manifest, "--dry-run", "--format", "json")
@@ -168,38 +166,50 @@ async def test_a_dry_run_names_each_file_and_key_that_a_submission_would_be_refu
     words = ("session", "submit", hand.write("m.json", manifest.canonical()), "--dry-run", "--format", "json")
     program, weights = hand.write("p.gput", world.material.archive), hand.write("w", world.material.weights)
 
-    async def missing(*uploads: str) -> list[str]:
-        code, out, said = await hand(*words, *(word for file in uploads for word in ("--upload", file)))
-        found = held("session submit --dry-run", out)["missing"]
-        assert (code, "[would-be-refused]" in said) == ((2, True) if found else (0, False))
-        return list(found)
+    unjudged: list[list[str]] = []
 
-    (entry,) = [one for one in manifest.roster if one.holder == "city"]
-    enrolled = next(one["key"] for one in await world.owner.items("parties") if one["name"] == "city")
-    other_key = (
-        f"holder city: is enrolled under another key ({enrolled}) than the roster's ({entry.key}): "
-        "put the enrolled one into the roster"
+    async def missing(*uploads: str) -> list[str]:
+        """Codes."""
+        code, out, said = await hand(*words, *(word for file in uploads for word in ("--upload", file)))
+        shown = held("session submit --dry-run", out)
+        found = shown["missing"]
+        assert (code, "[would-be-refused]" in said) == ((2, True) if found else (0, False))
+        assert all(sentence in said for sentence in (*found, *shown["unjudged"]))
+        unjudged.append(shown["unjudged"])
+        return [re.findall(r"\[([a-z-]+)\]$", sentence)[0] for sentence in found]
+
+    other, no_program, given, records = (
+        "key-mismatch",
+        "unknown-program",
+        "unknown-weights",
+        "unknown-validation-dataset",
     )
-    records = f"held-out records {sha256(world.material.validation).hex()}: say --upload FILE"
-    given = f"weights {'ab' * 32}: say --upload FILE"
-    assert await missing() == [f"program {manifest.program}: say --upload FILE", given, records, other_key]
-    assert await missing(program, weights) == [given, records, f"{weights}: the manifest does not name it", other_key]
+    assert await missing() == [no_program, given, records, other]
+    assert await missing(program, weights) == [given, records, other]
+    strange = hand.write("strange", b"of no use")
+    assert await missing(program, strange) == [given, records, other, "not-named"]
+    assert await missing(program, hand.write("held-out", world.material.validation)) == [given, other]
     await world.owner.upload_validation(world.material.validation)
     # Without weights of its own the session starts from the program's, which are named by the archive, brought or stored.
     manifest = manifest.model_copy(update={"initial_weights": None})
     hand.write("m.json", manifest.canonical())
-    its_own = [f"weights {sha256(world.material.weights).hex()}: say --upload FILE", other_key]
+    its_own = [other, given]
     assert await missing(program) == its_own
     hand.write("p.safetensors", b"other weights")
     assert await missing(program) == its_own
     hand.write("p.safetensors", world.material.weights)
-    assert await missing(program) == [other_key]
+    assert await missing(program) == [other]
+    assert "what depends on it" in unjudged[-1][0]
     hand.write("p.safetensors", b"other weights")
     await world.owner.upload_program(world.material.archive)
-    assert await missing() == its_own
-    assert await missing(weights) == [other_key]
+    assert await missing() == [given, other]
+    assert await missing(weights) == [other]
+    assert unjudged[-1] == [
+        "whether the weights are finite and the program's: the file is uploaded first, and not stored yet"
+    ]
     await world.owner.upload_weights(world.material.weights)
-    assert await missing() == [other_key]
+    assert await missing() == [other]
+    assert unjudged[-1] == []
 
 
 async def test_an_operator_decides_by_a_beginning_and_tries_first(
@@ -215,7 +225,7 @@ async def test_an_operator_decides_by_a_beginning_and_tries_first(
         code, out, _ = await hand("party", "request", session[:7], "--format", "json")
         assert (code, held("party request", out)["manifest"]) == (0, asked["manifest"])
         code, _, said = await hand("party", "approve", session[:7], "--manifest", "00" * 32, "--dry-run")
-        assert (code, "[manifest-mismatch]" in said) == (1, True)
+        assert (code, "[manifest-changed]" in said, "[would-be-refused]" in said) == (2, True, True)
         words = ("party", "approve", session[:7], "--manifest", asked["manifest"], "--format", "json")
         code, out, said = await hand(*words, "--dry-run")
         assert (code, f"would approve {session}" in said, "nothing was done" in said) == (0, True, True), said

@@ -12,30 +12,35 @@ from typing import Any, cast
 import pytest
 
 from gpu_agent.hardware import commands_transfer
+from gpu_agent.hardware.model_memory import ModelMemory
+from gput.receipts import save, verify
 from orchestrator.gpu_session import checkpoints
 from orchestrator.gpu_session.checkpoints import MAGIC
-from orchestrator.runner import patience
+from orchestrator.runner import patience, recovery
+from orchestrator.visits import training
+from orchestrator.visits.run import Run
 from shared.canonical import cbor_bytes, cbor_value
+from shared.claims.training import AdamW, TrainingOptions
 from tests.world.test_world_early_stop import asked, losses, models
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import Point, Trap
-from tests.world.world_material import Material
+from tests.world.world_material import BATCH, Material
 from tests.world.world_recording import Recording
 
 ALWAYS = {"orchestrator": {"checkpoint_interval_s": 1e-6, "checkpoint_share": 1e6}}
 """A checkpoint after each visit."""
 
 
-async def _sealed(world: World) -> str:
+async def sealed(world: World) -> str:
     """A session with two checkpoints, whose GPU has just lost its power in mid-visit."""
     trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 4), world["agent"].kill)
     session = await world.submit()
     await trap.done()
-    assert len(_files(world, session)) == 2
+    assert len(sealed_files(world, session)) == 2
     return session
 
 
-def _files(world: World, session: str) -> list[Path]:
+def sealed_files(world: World, session: str) -> list[Path]:
     """Sealed checkpoints, oldest first."""
     folder = world.folder / "orchestrator" / "sessions" / session / "checkpoints"
     return sorted(folder.glob("*.sealed"), key=lambda path: path.stat().st_mtime_ns)
@@ -53,7 +58,7 @@ async def test_a_moments_fault_of_the_disk_ends_no_session(
         return opened(self, mode, *arguments, **options)
 
     async with new_world(own_gpu=True, settings=ALWAYS) as world:
-        session = await _sealed(world)
+        session = await sealed(world)
         monkeypatch.setattr(Path, "open", once)
         await world["agent"].start()
         view = await world.completed(session)
@@ -107,7 +112,7 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
 
-def _changed(path: Path) -> None:
+def changed(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -131,14 +136,14 @@ def _too_many(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole", "damage"), [(1, _cut), (1, _changed), (1, _too_large), (1, _too_many), (0, _cut), (0, _changed)]
+    ("whole", "damage"), [(1, _cut), (1, changed), (1, _too_large), (1, _too_many), (0, _cut), (0, changed)]
 )
 async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
     new_world: NewWorld, recorded: Recording, damage: Callable[[Path], None], whole: int
 ) -> None:
     async with new_world(own_gpu=True, settings=ALWAYS) as world:
-        session = await _sealed(world)
-        files = _files(world, session)
+        session = await sealed(world)
+        files = sealed_files(world, session)
         for path in files[whole:]:
             damage(path)
         await world["agent"].start()
@@ -152,17 +157,93 @@ async def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
 async def test_what_was_gone_back_to_once_can_be_gone_back_to_again(new_world: NewWorld, recorded: Recording) -> None:
     """The file after it was damaged, and then the one that was sealed in that one's place."""
     async with new_world(own_gpu=True, settings=ALWAYS) as world:
-        session = await _sealed(world)
-        kept, damaged = _files(world, session)
-        _changed(damaged)
+        session = await sealed(world)
+        kept, damaged = sealed_files(world, session)
+        changed(damaged)
         trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 2), world["agent"].kill)
         await world["agent"].start()
         await trap.done()
-        again, newest = _files(world, session)
+        again, newest = sealed_files(world, session)
         assert again == kept
-        _changed(newest)
+        changed(newest)
         await world["agent"].start()
         view = await world.completed(session)
         assert view["model"]["digest"] == recorded.view["model"]["digest"]
         restored = [event for event in await world.events(session) if "'restored'" in event]
         assert [kept.stem in event for event in restored] == [True, True]
+
+
+async def test_a_first_model_that_is_the_best_is_released_though_its_checkpoint_was_damaged(
+    new_world: NewWorld, material: Material
+) -> None:
+    """It was made anew, whole; the session ended with the file that had been set aside all the same."""
+    ruinous = TrainingOptions(optimizer=AdamW(lr=3.0), batch_size=BATCH, seed=7)
+    async with new_world(own_gpu=True) as world:
+        trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 1), world["agent"].kill)
+        session = await world.submit(**asked(material, patience=None) | {"rounds": 1, "training": ruinous})
+        await trap.done()
+        [first] = sealed_files(world, session)
+        changed(first)
+        await world["agent"].start()
+        view = await world.completed(session)
+        seen, left = await losses(world, session), await models(world, session)
+        await save(world.owner, session, world.folder / "saved", world.folder / "trust")
+        assert verify(world.folder / "saved").models == (view["model"]["digest"],)
+    assert seen[0] == min(seen), "the test's rate is to destroy"
+    assert view["model"]["digest"] == left[0]
+
+
+LOSSES = {1: 1.0, 2: 2.0, 3: 0.5, 4: 2.2, 5: 2.2}
+"""By stop; that of the first model is 3."""
+
+
+async def test_the_best_model_before_is_released_where_its_successor_was_damaged_and_does_not_come_again(
+    new_world: NewWorld, material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder vetoes. The last model was released in its place, without a word."""
+
+    async def told(run: Run, work: str, region: int | None) -> float | None:
+        return 3.0 if run.state.current is None else LOSSES[run.state.current.index]
+
+    for module in (training, recovery):
+        monkeypatch.setattr(module, "held_out_loss", told)
+    changes = asked(material, patience=None) | {"rounds": 2, "quorum": 2}
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        trap = Trap(world, Point("holder", "orchestrator", "/report", "after", 4), world["agent"].kill)
+        session = await world.submit(**changes)
+        await trap.done()
+        *_, best = sealed_files(world, session)
+        changed(best)
+        await world.operator("north").decide(session, "veto")
+        await world["agent"].start()
+        view = await world.completed(session)
+        visits = await world.visits(session)
+        left = {visit["index"]: visit for visit in visits if visit["outcome"] == "closed"}
+        await save(world.owner, session, world.folder / "saved", world.folder / "trust")
+        assert verify(world.folder / "saved").models == (view["model"]["digest"],)
+        digests = await models(world, session)
+    assert set(left) == {1, 2, 3, 4, 5}
+    assert view["validation_loss"]["last"] == LOSSES[1]
+    assert view["model"]["digest"] == digests[1]
+
+
+async def test_a_checkpoint_of_another_model_than_it_was_made_of_is_set_aside(
+    new_world: NewWorld, recorded: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chunks are those that the GPU sealed: only the digest of all of them tells."""
+    read, chunks = ModelMemory.read_committed, list[int]()
+
+    def with_a_flip(self: ModelMemory, offset: int, length: int) -> memoryview:
+        chunks.append(offset)
+        data = bytearray(read(self, offset, length))
+        data[0] ^= chunks.count(0) == 3  # the newest checkpoint of the first life, while it is read
+        return memoryview(data)
+
+    monkeypatch.setattr(ModelMemory, "read_committed", with_a_flip)
+    async with new_world(own_gpu=True, settings=ALWAYS) as world:
+        session = await sealed(world)
+        kept, of_another = sealed_files(world, session)
+        await world["agent"].start()
+        view = await world.completed(session)
+        assert view["model"]["digest"] == recorded.view["model"]["digest"]
+        assert [path.stem for path in kept.parent.glob("*.damaged")] == [of_another.stem]

@@ -13,12 +13,15 @@ import pytest
 
 from data_holder.catalogue import Catalogue
 from data_holder.datasets import InspectionReport
+from gpu_agent.hardware import command_processor, commands_transfer
 from gpu_agent.unit import GpuUnit
+from orchestrator.gpu_session import checkpoints
 from orchestrator.gpu_session.checkpoints import Checkpoints, Sealed
 from orchestrator.gpu_session.life import GpuLife
 from orchestrator.runner.pace import CheckpointPace
 from orchestrator.visits import returning
 from shared.names import ORCHESTRATOR_PORT, RegionKind
+from shared.wire import gpu as wire
 from tests.adversary.rows import attack
 from tests.world.world import NewWorld, World
 from tests.world.world_faults import crash
@@ -126,6 +129,31 @@ async def test_a_bit_that_flips_in_the_committed_copy_costs_no_session(
 
     monkeypatch.setattr(CheckpointPace, "due", lambda *_: True)
     monkeypatch.setattr(Checkpoints, "write", behind_a_flip)
+    session = await world.submit()
+    view = await world.completed(session)
+    assert flipped
+    assert {v["outcome"] for v in await world.visits(session)} == {"closed"}
+    assert view["model"]["digest"] == recorded.view["model"]["digest"]
+
+
+@pytest.mark.parametrize("kind", [wire.Checkpoint, wire.Export])
+async def test_a_bit_that_flips_while_the_model_is_read_out_costs_no_session(
+    world: World, unit: GpuUnit, recorded: Recording, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    """L8: what was read so far is thrown away, and it is read once more, of the copy that is whole."""
+    entry, flipped = command_processor.COMMANDS[kind], list[int]()
+
+    def then_a_flip(state: Any, asked: Any, bulk: Any) -> Any:
+        answer = entry.handler(state, asked, bulk)
+        if asked.offset == 0 and not flipped:
+            flipped.append(state.model.committed_copy.address)
+            state.model._hbm.view(flipped[0], 1)[0] ^= 1
+        return answer
+
+    monkeypatch.setitem(command_processor.COMMANDS, kind, replace(entry, handler=then_a_flip))
+    monkeypatch.setattr(commands_transfer, "CHUNK", 512)
+    monkeypatch.setattr(checkpoints, "BATCH_BYTES", 2048)
+    monkeypatch.setattr(CheckpointPace, "due", lambda *_: True)
     session = await world.submit()
     view = await world.completed(session)
     assert flipped

@@ -9,12 +9,14 @@ import { EVERY_MS, identity, whereWritten } from "./identity.js";
 export const STATES = { waiting: "warn", approved: "good", refused: "bad", vetoed: "bad", ended: "quiet" };
 const SHOWN = 100;
 
+/** What a row is known by; of one that is damaged, with what of it. */
+const marked = (one, name) => (one.fault ? h("span", null, name, " ", badge("damaged", "bad"), ": ", one.fault) : name);
 const link = (session) => h("a", { href: `#/requests/${encodeURIComponent(session)}` }, session);
 
 function requestsTable(rows) {
   const ordered = [...rows].sort((a, b) => (b.state === "waiting") - (a.state === "waiting") || b.received_at - a.received_at);
   return table("Sessions that ask to train on this holder's data, the waiting ones first", [
-    ["Session", (one) => link(one.session)], ["State", (one) => badge(one.state, STATES[one.state] ?? "quiet")], ["Dataset", (one) => one.dataset ?? "–"],
+    ["Session", (one) => marked(one, link(one.session))], ["State", (one) => badge(one.state, STATES[one.state] ?? "quiet")], ["Dataset", (one) => one.dataset ?? "–"],
     ["Policy", (one) => verdict(one.findings)], ["Decided by", (one) => one.decided_by ?? "nobody yet"], ["Waits for", (one) => one.waiting_for ?? ""], ["Came", (one) => moment(one.received_at), "tight"],
   ], ordered, "Nothing has asked yet.");
 }
@@ -34,7 +36,7 @@ function newest(rows, at, stay = () => false) {
 /** The newest receipts and every one that fails, each with all of the holder's own checks. */
 export function receiptsTable(rows) {
   return table(`Receipts of this holder's visits; each was checked against what this holder itself remembers${rows.length > SHOWN ? `; the last ${SHOWN} of ${rows.length}, and all that fail` : ""}`, [
-    ["Session", (one) => link(one.session)], ["Leaf", (one) => one.index, "number"], ["Visit", (one) => digest(one.visit, 18)], ["Outcome", (one) => one.outcome],
+    ["Session", (one) => marked(one, link(one.session))], ["Leaf", (one) => one.index, "number"], ["Visit", (one) => digest(one.visit, 18)], ["Outcome", (one) => one.outcome],
     ["Backend", (one) => badge(one.backend, one.backend === "EMULATED" ? "loud" : "good")], ["Verified", (one) => badge(one.verified ? "holds" : "FAILS", one.verified ? "good" : "bad")],
     ["Checks", checks],
   ], newest(rows, (one) => one.closed_at, (one) => !one.verified), undefined, (one) => `${one.session} ${one.index}`);
@@ -49,7 +51,7 @@ function checks(one) {
 /** Visits, the newest first. */
 export function visitsTable(rows) {
   return table(`Visits of the GPU to this holder${rows.length > SHOWN ? `; the last ${SHOWN} of ${rows.length}` : ""}`, [
-    ["Session", (one) => link(one.session)], ["Visit", (one) => digest(one.visit, 18)], ["Round", (one) => one.round, "number"], ["Phase", (one) => one.phase], ["Records", (one) => `${one.start} … ${one.start + one.count - 1}`, "tight"],
+    ["Session", (one) => marked(one, link(one.session))], ["Visit", (one) => digest(one.visit, 18)], ["Round", (one) => one.round, "number"], ["Phase", (one) => one.phase], ["Records", (one) => `${one.start} … ${one.start + one.count - 1}`, "tight"],
     ["Bytes", (one) => bytes(one.length), "number"], ["Commitment", (one) => digest(one.commitment)], ["Refused", (one) => (one.refusal ? [one.refusal.detail, " ", problemCode(one.refusal.code)] : "")], ["At", (one) => moment(one.at), "tight"],
   ], newest(rows, (one) => one.at), undefined, (one) => one.visit);
 }
@@ -62,7 +64,7 @@ function linksFacts(links) {
 }
 
 function datasetsTable(rows) {
-  return table("Datasets", [["Name", (one) => one.fault ? h("span", null, one.name, " ", badge("damaged", "bad"), ": ", one.fault) : one.name], ["Place", (one) => h("code", null, one.path)], ["Set by", (one) => one.source], ["Since", (one) => moment(one.added_at), "tight"]], rows);
+  return table("Datasets", [["Name", (one) => marked(one, one.name)], ["Place", (one) => h("code", null, one.path)], ["Set by", (one) => one.source], ["Since", (one) => moment(one.added_at), "tight"]], rows);
 }
 
 function identityFacts(who) {

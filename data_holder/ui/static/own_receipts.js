@@ -4,7 +4,7 @@ import { CheckFailed, fromBase64, fromHex, hashed, toHex, toText } from "./commo
 import { checkLabelled, ed25519, publicKey } from "./common/cose.js";
 import { checkConsistency } from "./common/merkle.js";
 import { checkFirstLink } from "./common/receipts_chain.js";
-import { checkHead, judged, readManifest, step } from "./common/receipts_check.js";
+import { checkHead, checkStated, judged, readManifest, step } from "./common/receipts_check.js";
 import { require } from "./common/require.js";
 
 const STRANGER = "signed by a key that this holder never attested";
@@ -55,6 +55,7 @@ async function ownDecision({ decision, public_key: key, holder, dataset_root: ro
   await checkLabelled(await ed25519(fromHex(key)), "gput/approval", document, fromBase64(decision.signature), "this holder's signature");
   const said = JSON.parse(toText(document));
   require("decision", said.manifest === manifest.digest && said.session === manifest.session && said.holder === holder, "it is about another manifest, session or holder");
+  checkStated(said);
   // A veto names no dataset; the visits before it were still on the one approved.
   if (said.decision !== "approve") return { root, records: null };
   require("dataset root", said.dataset_root === root, "another dataset than the one approved");

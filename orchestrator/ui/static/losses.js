@@ -67,17 +67,21 @@ export function thinned(points, most) {
   return found.filter((point, at) => at === 0 || point !== found[at - 1]);
 }
 
-/** Whether the step that a `tour_judged` is about was of this visit, too: who joins a round late is in a later step of it. */
-const judged = (one, { round, at }) => one.round === round && one.closed_at <= at;
+/** Of these visits those whose step a `tour_judged` is about: asked for each of very many tours, so each looks at its round's alone. Who joins a round late is in a later step of it. */
+function ofTours(visits) {
+  const byRound = new Map(visits.map((one) => [one.round, []]));
+  for (const one of visits) byRound.get(one.round).push(one);
+  return ({ round, at }) => (byRound.get(round) ?? []).filter((one) => one.closed_at <= at);
+}
 
 /** Of closed visits and facts those that no later restore took back: its steps are behind nothing that was measured since. As `_standing` in `gput.tracking`. */
 function standing(closed, facts) {
   const restores = facts.filter((one) => one.fact === "restored" && one.position !== undefined);
   const stands = (stop, at, until = Infinity) => restores.every((back) => !(at <= back.at && back.at <= until) || stop <= back.position);
-  const stood = (until) => closed.filter((one) => stands(one.index, one.closed_at, until));
+  const judged = ofTours(closed);
   const behind = (one) => (one.fact !== "tour_judged" ? one.position ?? 0
-    : stood(one.at).reduce((most, visit) => (judged(visit, one) ? Math.max(most, visit.index) : most), 0));
-  return [stood(Infinity), facts.filter((one) => stands(behind(one), one.at))];
+    : judged(one).reduce((most, visit) => (stands(visit.index, visit.closed_at, one.at) ? Math.max(most, visit.index) : most), 0));
+  return [closed.filter((one) => stands(one.index, one.closed_at)), facts.filter((one) => stands(behind(one), one.at))];
 }
 
 /** Visits without the closed ones that a restore took back: where they were passed over then, another holder's made their steps. */
@@ -89,12 +93,12 @@ function kept(visits, facts) {
 /** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of restores, of accumulated tours and of the end; one whose visits are not there yet has no step. */
 export function heldOut(visits, facts = []) {
   const [stood, measured] = standing(visits.filter((one) => one.outcome === "closed"), facts);
-  const closed = closedOnce(stood), ends = new Map(), found = new Map();
+  const closed = closedOnce(stood), ends = new Map(), found = new Map(), judged = ofTours(closed);
   for (const { first_step: first, steps } of closed) ends.set(first, (ends.get(first) ?? first) + steps);
   const put = (of, loss) => loss != null && of.length > 0 && found.set(of.reduce((most, one) => Math.max(most, ends.get(one.first_step)), 0), loss);
   for (const one of closed) put([one], one.validation_after);
   for (const fact of measured) {
-    if (fact.fact === "tour_judged" && fact.stepped) put(closed.filter((one) => judged(one, fact)), fact.validation_after);
+    if (fact.fact === "tour_judged" && fact.stepped) put(judged(fact), fact.validation_after);
     if (fact.fact === "last_checked") put(closed.filter((one) => one.index <= fact.position), fact.validation_after);
   }
   return [...found].sort((a, b) => a[0] - b[0]);

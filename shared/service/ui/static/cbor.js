@@ -2,7 +2,8 @@
 
 import { CheckFailed, fromText, join, toHex, toText } from "./bytes.js";
 
-const MAX_DEPTH = 16;
+const MAX_DEPTH = 64;
+const MAX_ITEMS = 1 << 18;
 const COSE_SIGN1 = 18; // RFC 9052 section 2
 
 function refuse(why) {
@@ -17,10 +18,26 @@ export class Tagged {
   }
 }
 
+/** A float, of any value: it is no whole number, though it be as large. It is reckoned with, and shown, as its value. */
+export class Float {
+  constructor(value) {
+    this.value = value;
+  }
+
+  valueOf() {
+    return this.value;
+  }
+
+  toString() {
+    return String(this.value);
+  }
+}
+
 class Reader {
   #data;
   #view;
   at = 0;
+  items = 0;
   numbered;
 
   constructor(data, numbered) {
@@ -84,6 +101,7 @@ function isHalf(value) {
 
 function item(reader, depth) {
   if (depth > MAX_DEPTH) refuse("nested too deep");
+  reader.items = bounded(reader.items + 1);
   const [head] = reader.take(1);
   const kind = head >> 5;
   const info = head & 31;
@@ -101,13 +119,13 @@ function item(reader, depth) {
 }
 
 function bounded(count) {
-  return count <= 1 << 20 ? count : refuse("too many items");
+  return count <= MAX_ITEMS ? count : refuse("too many items");
 }
 
 function simple(reader, info) {
   if (info === 20 || info === 21) return info === 21;
   if (info === 22) return null;
-  return info >= 25 && info <= 27 ? reader.float(info) : refuse("a simple value that nothing here has");
+  return info >= 25 && info <= 27 ? new Float(reader.float(info)) : refuse("a simple value that nothing here has");
 }
 
 /** Keys in order: the shorter first, then by bytes (RFC 7049 section 3.9, as the services write them). */

@@ -55,7 +55,7 @@ export function parse(message) {
   const protectedHeader = header.length <= MAX_HEADER_BYTES ? decode(header, { numbered: true }) : null;
   if (!(protectedHeader instanceof Map) || protectedHeader.size !== 2) malformed("the header must hold alg and kid only");
   const [alg, kid] = [protectedHeader.get(1), protectedHeader.get(4)];
-  if (!(alg in ALGORITHMS) || !(kid instanceof Uint8Array)) malformed("the header must hold alg and kid only");
+  if (!Number.isInteger(alg) || !(alg in ALGORITHMS) || !(kid instanceof Uint8Array)) malformed("the header must hold alg and kid only");
   return { alg, kid, header, payload, signature };
 }
 

@@ -1,6 +1,6 @@
 /* A session's log, checked leaf by leaf in this browser. Knows the formats, no network and no element. */
 
-import { CheckFailed, fromBase64, fromHex, hashed, toBase64, toHex } from "./bytes.js";
+import { CheckFailed, canonicalJson, fromBase64, fromHex, hashed, toBase64, toHex, toText } from "./bytes.js";
 import { decode, encode } from "./cbor.js";
 import { claimOf, isCount } from "./claims.js";
 import { checkLabelled, ed25519, parse, verified } from "./cose.js";
@@ -28,15 +28,25 @@ export async function readManifest(signed) {
   return { digest: toHex(await hashed("SHA-256", raw)), says: JSON.parse(new TextDecoder().decode(raw)) };
 }
 
+/** An approval states its dataset, in numbers that every reader can hold, and another decision states none. Throws CheckFailed. */
+export function checkStated({ decision, holder, records, record_bytes: bytes, dataset_root: root, at }) {
+  const counted = [records, bytes].every((one) => isCount(one) && one > 0) && /^[0-9a-f]{64}$/.test(root);
+  const stated = decision === "approve" ? counted : [records, bytes, root].every((one) => one === null);
+  require("approval", stated && isCount(at), `${holder}'s decision states no dataset as an approval does, or one though it approves none`);
+}
+
 async function decisionOf(item, manifest, session) {
   const raw = fromBase64(item.document);
-  const said = JSON.parse(new TextDecoder().decode(raw));
+  const text = toText(raw);
+  const said = JSON.parse(text);
   const entry = manifest.says.roster.find((one) => one.holder === said.holder);
   const key = fromHex(item.public_key);
   require("approval", entry && entry.key === toHex(await hashed("SHA-256", key)), `${said.holder}: not by the key that the roster names`);
   await checkLabelled(await ed25519(key), "gput/approval", raw, fromBase64(item.signature), `${said.holder}'s decision`);
   require("approval", said.manifest === manifest.digest && said.session === session, `${said.holder} decided on another manifest or session`);
   require("approval", said.decision === item.decision, `${said.holder} signed another decision than the service says`);
+  require("approval", canonicalJson(said) === text, `${said.holder}'s decision is not in its one form`);
+  checkStated(said);
   return said;
 }
 
@@ -67,6 +77,13 @@ export function checkStop(receipt, { rounds, roster, visit_order: order }) {
   require("stop", order !== "roster" || roster[(index - 1) % roster.length].holder === receipt.get("holder"), "another holder's stop");
 }
 
+/** The records were trained on in their round's mixture where the manifest collects tours, and by themselves elsewhere: a mixture says how many steps were planned. */
+function checkMixture(receipt, statement, rules) {
+  const mixed = statement.get("mixed") ?? null;
+  require("mixture", (mixed !== null) === (rules.collect === "tour"), mixed ? "trained on in one, which nobody agreed on" : "trained on in none, though tours are collected");
+  require("mixture", !mixed || mixed.get("round") === receipt.get("round"), "of another round than the visit");
+}
+
 function compare(receipt, statement, signer, known) {
   for (const name of SAME) require("receipt and statement agree", receipt.get(name) === statement.get(name), `${name} differs`);
   require("session", receipt.get("session") === known.session, "of another session");
@@ -76,12 +93,14 @@ function compare(receipt, statement, signer, known) {
   require("GPU evidence", receipt.get("gpu_evidence") === signer.gpuEvidence, "another GPU than the key's");
   const approved = known.datasets.get(receipt.get("holder"));
   require("dataset root", approved && receipt.get("dataset_root") === approved.root, "not the dataset that its holder approved");
+  // Of a dataset that the holder's page knows by a veto alone, nobody says there how many records it has.
   require("dataset", [null, statement.get("dataset_records")].includes(approved.records), "another number of records than its holder approved");
   require("fence", receipt.get("fence_epoch") > receipt.get("epoch"), "the fence is not after the visit");
   require("scrub", statement.get("scrubbed_bytes") >= statement.get("length"), "fewer bytes scrubbed than were written");
   const added = (statement.get("accumulated") ?? null) !== null;
   require("accumulation", added === Boolean(known.manifest.says.accumulate), added ? "gradients were kept, which nobody agreed on" : "no word of what was accumulated");
   checkStop(receipt, known.manifest.says);
+  checkMixture(receipt, statement, known.manifest.says);
   checkVerdict(receipt, statement, known.manifest.says);
   checkEnd(receipt, statement, known.manifest.says);
 }

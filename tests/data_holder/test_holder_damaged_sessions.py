@@ -1,0 +1,166 @@
+"""What is kept of one session was damaged: what can be had again is, and what cannot stops that session and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import Mock
+
+import httpx2
+import pytest
+
+from data_holder import runner
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_answers import answering
+from tests.data_holder.holder_world import SESSION, make_manifest
+from tests.data_holder.test_holder_approvals import asked
+from tests.data_holder.test_holder_catalogue import database, tamper
+from tests.data_holder.test_holder_visits import visit
+
+
+def program(folder: Path) -> bytes:
+    with closing(sqlite3.connect(database(folder))) as connection:
+        return bytes(connection.execute("SELECT program FROM holder_requests").fetchone()[0])
+
+
+@pytest.fixture
+async def flipped(start: Start, tmp_path: Path) -> bytes:
+    """The program of an approved session, which has one flipped bit since the holder stopped."""
+    async with start() as running:
+        await running.approved_with_channel()
+        running.orchestrator.proven = None
+        running.orchestrator.items.clear()  # the next start opens its channel by itself, and is asked for no second one
+    whole = program(tmp_path)
+    middle = len(whole) // 2
+    tamper(
+        tmp_path,
+        "UPDATE holder_requests SET program = ?",
+        whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+    )
+    return whole
+
+
+async def test_a_damaged_program_is_fetched_anew_and_the_session_served(
+    start: Start, tmp_path: Path, flipped: bytes
+) -> None:
+    """Every offer was refused for good, though the manifest says which program it is, and the orchestrator has it."""
+    async with start() as running:
+        await running.until(lambda: running.orchestrator.proven and running.open_channel())
+        await visit(running)
+        await running.until(lambda: running.orchestrator.reports)
+        assert program(tmp_path) == flipped
+        assert (await running.get(f"/v1/requests/{SESSION}"))["program"]["digest"]
+
+
+async def test_a_damaged_program_is_shown_once_it_can_be_fetched(
+    start: Start, tmp_path: Path, flipped: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start() as running:
+        away = [httpx2.Response(503)]
+        asked = answering(running, monkeypatch, "/archive", lambda number: away[0] if away else None)
+        shown = await running.get(f"/v1/requests/{SESSION}")
+        assert (shown["state"], shown["program"]) == ("approved", None)
+        away.clear()
+        assert (await running.get(f"/v1/requests/{SESSION}"))["program"]["digest"]
+        assert program(tmp_path) == flipped
+        before = len(asked)
+        await running.get(f"/v1/requests/{SESSION}")
+        assert len(asked) == before, "it is whole again"
+
+
+async def test_another_program_in_place_of_the_damaged_one_is_refused(
+    start: Start, flipped: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start() as running:
+        answering(running, monkeypatch, "/archive", lambda number: httpx2.Response(200, content=b"another"))
+        answer = await running.client.get(f"/v1/requests/{SESSION}")
+        assert answer.json()["code"] == "invalid-program"
+
+
+LATER = "s_00000000000later"
+CHANGES = {
+    "a time": f"UPDATE journal SET at = at + 1 WHERE seq = 1 AND stream = '{LATER}'",
+    "no text": f"UPDATE journal SET body = CAST(x'7bff7d' AS TEXT) WHERE seq = 1 AND stream = '{LATER}'",
+    "no bytes": f"UPDATE journal SET chain = 'abc' WHERE seq = 1 AND stream = '{LATER}'",
+    "a row is gone": f"UPDATE journal SET seq = 2 WHERE seq = 1 AND stream = '{LATER}'",
+}
+
+
+async def two_sessions(start: Start) -> None:
+    """One that is approved, and one that has been asked for."""
+    async with start(approve="manual") as running:
+        shown = await asked(running)
+        body = {"manifest": shown["manifest"], "dataset": "ehr"}
+        assert (await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)).status_code == 200
+        before = running.orchestrator.manifest
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key(), name="study-2"))
+        running.orchestrator.items[-1]["session"] = LATER
+        await running.until(lambda: running.holder.ledger.knows(LATER))
+        running.orchestrator.manifest = before
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_changed_journal_stops_its_session_and_no_other(start: Start, tmp_path: Path, change: str) -> None:
+    """The whole holder did not start, for one row of one session."""
+    await two_sessions(start)
+    tamper(tmp_path, CHANGES[change])
+    async with start(approve="manual") as running:
+        assert (await running.client.get("/readyz")).status_code == 200
+        by_session = {one["session"]: one for one in (await running.get("/v1/requests"))["items"]}
+        assert by_session[SESSION]["fault"] is None
+        assert "journal-tampered" in by_session[LATER]["fault"]
+        for answer in (
+            await running.client.get(f"/v1/requests/{LATER}"),
+            await running.client.post(f"/v1/requests/{LATER}/refuse", json={"manifest": by_session[LATER]["manifest"]}),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (403, "journal-tampered")
+        await running.holder.runner.retention.sweep()
+        await served(running)
+        assert running.holder.ledger.knows(LATER), "what is asked again is no new session"
+        assert running.holder.ledger.find(LATER) is None
+
+
+async def served(running: Running) -> None:
+    running.orchestrator.post("channel_wanted")
+    await running.until(lambda: running.orchestrator.proven and running.open_channel())
+    await visit(running)
+    await running.until(lambda: running.orchestrator.reports)
+
+
+async def test_what_the_orchestrator_says_of_a_refused_session_ends_nothing(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await two_sessions(start)
+    tamper(tmp_path, CHANGES["a time"])
+    async with start(approve="manual") as running:
+        log = Mock()
+        monkeypatch.setattr(runner, "_log", log)
+        for kind, more in (("channel_wanted", {}), ("share_wanted", {}), ("ended", {"phase": "CANCELLED"})):
+            running.orchestrator.post(kind, **more)
+            running.orchestrator.items[-1]["session"] = LATER
+        said = log.error.call_args_list
+        await running.until(lambda: [call.kwargs["kind"] for call in said if "kind" in call.kwargs][-1:] == ["ended"])
+        assert {call.kwargs["code"] for call in said} == {"journal-tampered"}
+        await running.until(lambda: LATER not in running.holder.runner._workers)
+        await served(running)
+    async with start(approve="manual") as running:
+        [row] = [one for one in (await running.get("/v1/requests"))["items"] if one["session"] == LATER]
+        assert (row["state"], "journal-tampered" in row["fault"]) == ("waiting", True)
+
+
+async def test_a_row_that_bears_no_sessions_name_stops_the_holder(start: Start, tmp_path: Path) -> None:
+    """It is missing from some session, which verifies without it where it was the last: nobody can say which was vetoed."""
+    await two_sessions(start)
+    newest = f"WHERE stream = '{SESSION}' AND seq = (SELECT max(seq) FROM journal WHERE stream = '{SESSION}')"
+    for name in ("'s_0123456789abcdeg'", "CAST(x'73ff' AS TEXT)"):
+        tamper(tmp_path, f"UPDATE journal SET stream = {name} {newest}")
+        async with start(approve="manual", unlock=False) as running:
+            for _ in range(6000):
+                answer = await running.client.get("/readyz")
+                if "journal-tampered" in answer.text:
+                    break
+                await asyncio.sleep(0.01)
+            assert "journal-tampered" in answer.text
+        tamper(tmp_path, f"UPDATE journal SET stream = '{SESSION}' WHERE stream = {name}")

@@ -1,0 +1,141 @@
+"""What the policy approved and of which nothing came goes once the orchestrator does not know it; whatever else there is stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from data_holder.never_begun import KEPT_S
+from shared.service.retention import DAY_S
+from tests.data_holder.conftest import Running, Start
+from tests.data_holder.holder_world import SESSION, make_manifest, problem
+
+
+class Views:
+    """What the orchestrator says of the session itself, and how often it was asked."""
+
+    def __init__(self, running: Running, monkeypatch: pytest.MonkeyPatch, says: httpx2.Response) -> None:
+        self.asked, self.says = 0, says
+        self._answer = running.orchestrator._answer
+        monkeypatch.setattr(running.orchestrator, "_answer", self)
+
+    async def __call__(self, request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+        if path != f"/v1/sessions/{SESSION}":
+            return await self._answer(request, path, body)
+        self.asked += 1
+        return self.says
+
+
+def unknown() -> httpx2.Response:
+    return problem(404, "Not found", "unknown-session")
+
+
+async def approved(running: Running) -> None:
+    running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+    await running.until(lambda: running.orchestrator.approvals)
+
+
+async def look(running: Running, later_s: float) -> None:
+    """As it is done by itself again and again, so much later."""
+    running.clock.now += later_s
+    await running.holder.runner._end_unbegun()
+    await running.until(lambda: all(queue.empty() for queue in running.holder.runner._queues.values()))
+    await running.holder.runner.retention.sweep()
+
+
+def trees(running: Running) -> list[str]:
+    folder = running.holder.foundation.settings.data_dir / "trees"
+    return [path.name for path in folder.iterdir() if SESSION in path.name]
+
+
+async def test_what_the_orchestrator_does_not_know_goes(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    await approved(running)
+    views, ledger = Views(running, monkeypatch, unknown()), running.holder.ledger
+    assert trees(running)
+    await look(running, KEPT_S - 60)
+    assert (views.asked, ledger.state(SESSION).ended) == (0, None)
+    await look(running, 2 * DAY_S)
+    await running.until(lambda: ledger.state(SESSION).ended is not None)
+    await running.until(lambda: not trees(running))
+    assert views.asked == 1
+    await look(running, KEPT_S - 60)
+    assert ledger.knows(SESSION), "it may be asked for a channel yet"
+    await look(running, 120)
+    assert not ledger.knows(SESSION)
+    assert (await running.client.get(f"/v1/requests/{SESSION}")).status_code == 404
+
+
+async def test_it_goes_on_if_a_channel_is_asked_for_after_all(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The orchestrator's database was an old copy, and the newest is there again."""
+    await approved(running)
+    Views(running, monkeypatch, unknown())
+    await look(running, KEPT_S + 60)
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended is not None)
+    running.orchestrator.post("channel_wanted")
+    await running.until(lambda: running.orchestrator.proven)
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended is None)
+    await look(running, 2 * KEPT_S)
+    assert running.holder.ledger.state(SESSION).ended is None
+
+
+ANSWERS: dict[str, Any] = {
+    "it waits for another holder": lambda: httpx2.Response(200, json={"id": SESSION, "phase": "AWAITING_APPROVAL"}),
+    "no session's view": lambda: httpx2.Response(200, json=["?"]),
+    "another program's page": lambda: problem(404, "Not found", "not-found"),
+    "not enrolled there": lambda: problem(401, "Not authenticated", "signature-key-unknown"),
+    "not for this holder": lambda: problem(403, "Not permitted", "not-in-roster"),
+    "away": lambda: problem(503, "Unavailable", "away"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_what_it_knows_or_does_not_say_stays(
+    running: Running, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    await approved(running)
+    views = Views(running, monkeypatch, ANSWERS[answer]())
+    await look(running, KEPT_S + 60)
+    assert (views.asked, running.holder.ledger.state(SESSION).ended) == (1, None)
+    await look(running, 60)
+    heard = views.says.status_code == 200
+    assert views.asked == (1 if heard else 2), "who has answered is asked a day later"
+    await look(running, DAY_S)
+    assert views.asked == (2 if heard else 3)
+    assert running.holder.ledger.state(SESSION).ended is None
+    assert trees(running)
+
+
+async def test_an_end_that_was_never_heard_of_is_heard_by_its_name(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And kept as any other: somebody knew the session."""
+    await approved(running)
+    Views(running, monkeypatch, httpx2.Response(200, json={"id": SESSION, "phase": "CANCELLED"}))
+    await look(running, KEPT_S + 60)
+    await running.until(lambda: running.holder.ledger.state(SESSION).ended == "CANCELLED")
+    await look(running, 2 * KEPT_S)
+    assert running.holder.ledger.knows(SESSION)
+
+
+async def test_what_began_or_what_a_person_decided_is_asked_about_by_nobody(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start(approve="manual") as running:
+        views = Views(running, monkeypatch, unknown())
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.holder.ledger.knows(SESSION))
+        body = {"manifest": (await running.get(f"/v1/requests/{SESSION}"))["manifest"], "dataset": "ehr"}
+        assert (await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)).status_code == 200
+        await look(running, KEPT_S + 60)
+        assert (views.asked, running.holder.ledger.state(SESSION).ended) == (0, None)
+
+
+async def test_what_has_a_channel_is_asked_about_by_nobody(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    await running.approved_with_channel()
+    views = Views(running, monkeypatch, unknown())
+    await look(running, KEPT_S + 60)
+    assert (views.asked, running.holder.ledger.state(SESSION).ended) == (0, None)
