@@ -16,12 +16,12 @@ AT = "http://orchestrator.test"
 class Says(httpx2.AsyncBaseTransport):
     """Gives the caller a name of its choice, and takes everything that it is asked beforehand."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.posted = name, list[bytes]()
+    def __init__(self, name: str, key: PartyKey) -> None:
+        self.name, self.key, self.posted = name, key.fingerprint, list[bytes]()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
-            return httpx2.Response(200, json={"name": self.name, "role": "holder", "key": "5f" * 32})
+            return httpx2.Response(200, json={"name": self.name, "role": "holder", "key": self.key})
         self.posted.append(request.url.raw_path)
         return httpx2.Response(200, json={"changes": True, "unjudged": []})
 
@@ -30,8 +30,9 @@ class Says(httpx2.AsyncBaseTransport):
     "name", ["north", "../../sessions/s_mfrggzdfmztwq2lk/cancel?", "a/../../../parties", "..", "%2e%2e/x", "a#b"]
 )
 async def test_a_name_leads_to_no_other_path(name: str) -> None:
-    says = Says(name)
-    async with AsyncClient(AT, PartyKey.generate(), trust=UNATTESTED, peers=Peers(transports={AT: says})) as client:
+    key = PartyKey.generate()
+    says = Says(name, key)
+    async with AsyncClient(AT, key, trust=UNATTESTED, peers=Peers(transports={AT: says})) as client:
         await _asked(client, PartyKey.generate().public)
         await client.would("sessions", name, "cancel")
     assert len(says.posted) == 2
