@@ -11,6 +11,7 @@ from shared.crypto.signing import PartyKey, load_public
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
 from shared.service.signed_answers import ACCEPT_ANSWER, AnswerParts, check_answer
+from tests.adversary.rows import attack
 from tests.orchestrator.orchestrator_samples import key
 from tests.orchestrator.orchestrator_world import ARCHIVE, BASE, OWNER, PROGRAM, World, opened, prepared, submit
 
@@ -81,6 +82,7 @@ async def test_who_does_not_ask_gets_the_answer_as_before(world: World) -> None:
         assert not {"signature", "signature-input", "content-digest"} & set(answer.headers)
 
 
+@attack("O04", any="stopped: only verified requests are answered under a signature, and each of them once")
 async def test_nothing_is_signed_for_a_request_that_was_not_verified(world: World) -> None:
     """Or somebody on the way could put a party's signature on another request, and have the answer to that one believed."""
     stranger = await asked(world, "GET", "/v1/whoami", who=key(77))
