@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
+from gput.trust import NotBelieved, not_believed
 from shared.crypto.signing import PartyKey, fingerprint
 from shared.errors import GputError, NotAuthenticated, NotPermitted, Unavailable, VerificationFailed
 from shared.service.answers import Answer, NotItself
@@ -79,7 +80,7 @@ class Belief:
         """What answers there, attested over a nonce of one's own.
 
         Raises:
-            Unavailable. NotAuthenticated, NotPermitted: so it says of this client's key. VerificationFailed: the check that does not stand.
+            Unavailable. NotAuthenticated, NotPermitted: so it says of this client's key. NotBelieved: the check that does not stand.
         """
         from pydantic import ValidationError
 
@@ -97,7 +98,10 @@ class Belief:
             # Whoever it is has proven nothing: what it says of anything else ("not found") is nothing to act on.
             raise _no_proof(error.detail) from error
         caller, at = self._key.fingerprint, self._clock()
-        return await asyncio.to_thread(self._trust.verify, proof, nonce=nonce, caller=caller, at=at)
+        try:
+            return await asyncio.to_thread(self._trust.verify, proof, nonce=nonce, caller=caller, at=at)
+        except VerificationFailed as error:
+            raise not_believed(error) from error
 
 
 class Believed:
@@ -122,7 +126,7 @@ class Believed:
         """As `PlainClient.ask`: an answer of the attested orchestrator to this request, a refusal too.
 
         Raises:
-            VerificationFailed: `answer-not-signed`, `answer-signature`, or as `Belief.prove`. httpx2.TransportError: it did not answer.
+            NotBelieved: `answer-not-signed`, `answer-signature`, or as `Belief.prove`. httpx2.TransportError: it did not answer.
         """
         attested, sent = await self._before(), self._signed(call)
         answer = await self._client.ask(sent)
@@ -181,7 +185,7 @@ class Believed:
             if error.code == "answer-not-signed" and status >= REFUSED:
                 said = error_of(status, content, NAME)
                 error.got = f"{said.code}: {said.detail}"
-            raise
+            raise not_believed(error) from error
         self._belief.last = self
 
 
@@ -194,8 +198,8 @@ def _not_itself(what: str, status: int, content: bytes) -> Unavailable:
     )  # fmt: skip
 
 
-def _no_proof(why: str) -> VerificationFailed:
-    return VerificationFailed(
+def _no_proof(why: str) -> NotBelieved:
+    return NotBelieved(
         f"what answers is no orchestrator that proves itself: {why}", code="peer-unintelligible",
         remedy="Check that the address is the orchestrator's own.",
     )  # fmt: skip

@@ -71,6 +71,8 @@ class House:
             return problem(404, "unknown-session", "Not found")
         if path.startswith("sessions/"):
             return httpx2.Response(200, json=SESSION, headers={"etag": '"3"'})
+        if path.startswith("programs/") and not path.endswith("/archive"):
+            return httpx2.Response(200, json={"initial_weights": {}})
         if path == "parties":
             return httpx2.Response(200, json={"items": [ME], "next": None})
         return httpx2.Response(200, json=ME)

@@ -11,6 +11,8 @@ import httpx2
 import pytest
 
 from gput import AsyncClient
+from gput.dry_run import judged, would
+from gput.trust import NotBelieved
 from shared.crypto.signing import PartyKey
 from shared.errors import NotAuthenticated, NotFound, VerificationFailed
 from tests.adversary.rows import attack
@@ -25,6 +27,7 @@ from tests.gput.believed_world import (
     problem,
     resigned,
 )
+from tests.world.world_material import Material
 
 Use = Callable[[AsyncClient], Awaitable[Any]]
 USES: dict[str, Use] = {
@@ -197,3 +200,23 @@ async def test_that_a_session_has_ended_is_asked_for_and_not_heard_in_its_stream
             with pytest.raises(VerificationFailed):
                 await asked
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ask", ["an act", "a submission"])
+async def test_a_dry_run_is_judged_by_nobody_in_the_orchestrator_s_place(ask: str, gput_material: Material) -> None:
+    """A service's word it is, too, that something would be refused."""
+    wire, manifest = Wire(house := House()), gput_material.manifest()
+
+    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+        refusal = problem(422, "invalid-manifest", "Invalid manifest")
+        return refusal if "/dry-run/" in request.url.path else await deliver(request)
+
+    async with client_of({URL: wire}, house.identity) as client:
+        wire.hand = hand
+        with pytest.raises(NotBelieved) as found, judged():
+            await (client.would("sessions", "s_1", "pause") if ask == "an act" else would(client, manifest, [], None))
+    assert found.value.code == "answer-not-signed"
+    async with client_of({URL: wire}) as client:
+        with pytest.raises(NotBelieved) as found, judged():
+            await client.would("sessions", "s_1", "pause")
+    assert found.value.code == "quote-measurement"
