@@ -50,8 +50,7 @@ class Api:
         self._key = key if isinstance(key, PartyKey) else PartyKey.load(Path(key))
         self._peers = peers or Peers(entropy=system_entropy)
         self._clock, self._entropy = clock, system_entropy
-        auth = SignedAuth(self._key, clock, system_entropy)
-        self._peer: PeerClient = self._peers.peer(url, "orchestrator", auth=auth)
+        self._peer = self._reached(url)
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,11 +62,11 @@ class Api:
         """Close the connections."""
         await self._peers.close()
 
-    async def _before(self) -> None:
-        """What must have been done before anything is said to this orchestrator."""
+    def _reached(self, url: str) -> PeerClient:
+        return self._peers.peer(url, "orchestrator", auth=SignedAuth(self._key, self._clock, self._entropy))
 
     async def _to(self) -> PeerClient:
-        await self._before()
+        """Whom to ask; raises where that was not decided."""
         return self._peer
 
     async def _ask(self, method: str, path: str, *names: str, **options: Any) -> Told:

@@ -1,22 +1,23 @@
-"""The Python client: `AsyncClient` and `Client`, the same names. Attests the orchestrator before anything else is said to it.
+"""The Python client: `AsyncClient` and `Client`, the same names. Attests the orchestrator before anything else is said to it,
+and takes no answer that it did not sign.
 
 Every call is an RFC 9421 signed request. Errors are the family of `shared.errors`, with the service's own code and remedy.
 """
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gput.api import Api
 from gput.trust import UNATTESTED, Trust, Unattested
 from shared.crypto.signing import PartyKey
-from shared.errors import ConfigurationError, VerificationFailed
+from shared.errors import ConfigurationError
 from shared.service.clock import Clock, system_clock
-from shared.service.http import Peers
+from shared.service.http import PeerClient, Peers
 
 if TYPE_CHECKING:
+    from gput.believed import Belief
     from gput.rooms import AsyncGpus, AsyncParties, AsyncPrograms, AsyncReceipts, AsyncSessions
     from gput.waiting import Client
     from shared.attestation.orchestrator_proof import AttestedOrchestrator
@@ -30,8 +31,8 @@ class AsyncClient(Api):
     Args:
         url: the orchestrator's base URL; of an orchestrator and its standby, both, comma-separated.
         key: the party's Ed25519 key, or the file that holds it.
-        trust: whom you believe to be the orchestrator: it is attested before the first request. `UNATTESTED`: it is not asked. Without
-            either every call is refused (`no-trust`).
+        trust: whom you believe to be the orchestrator: it is attested before the first request, and signs its answers. `UNATTESTED`:
+            neither is asked of it. Without either every call is refused (`no-trust`).
         peers: another way to reach services, for instance inside one process; closed with the client.
         clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.
     """
@@ -40,10 +41,9 @@ class AsyncClient(Api):
         self, url: str, key: PartyKey | Path | str, *, trust: Trust | Unattested | None = None, peers: Peers | None = None,
         clock: Clock = system_clock,
     ) -> None:  # fmt: skip
+        self._decision, self._believed = trust, trust if isinstance(trust, Trust) else None
+        self._belief: Belief | None = None
         super().__init__(url, key, peers=peers, clock=clock)
-        self._decision, self._attesting = trust, asyncio.Lock()
-        self._believed = trust if isinstance(trust, Trust) else None
-        self._attested: AttestedOrchestrator | None = None
 
     @property
     def sessions(self) -> AsyncSessions:
@@ -91,32 +91,21 @@ class AsyncClient(Api):
         Raises:
             ConfigurationError `no-trust`: there is nothing to believe. VerificationFailed: the check that does not stand.
         """
-        if self._believed is None:
+        if self._belief is None:
             raise _undecided()
-        from pydantic import ValidationError
+        return await self._belief.attest()
 
-        from shared.claims.shape import first_fault
-        from shared.wire.attestation import OrchestratorProof
+    def _reached(self, url: str) -> PeerClient:
+        if self._believed is None:
+            return super()._reached(url)
+        from gput.believed import Belief  # only now: most commands are told of nobody to believe
 
-        nonce = self._entropy(32).hex()
-        answer = await self._peer.post_json("/v1/attestation", {"nonce": nonce})
-        caller, at = self._key.fingerprint, self._clock()
-        try:
-            proof = OrchestratorProof.model_validate(answer)
-        except ValidationError as error:
-            raise VerificationFailed(
-                f"what answers is no orchestrator that proves itself: {first_fault(error)}", code="peer-unintelligible",
-                remedy="Check that the address is the orchestrator's own.",
-            ) from None  # fmt: skip
-        self._attested = await asyncio.to_thread(self._believed.verify, proof, nonce=nonce, caller=caller, at=at)
-        return self._attested
+        self._belief = Belief(self._believed, self._key, self._peers, self._clock, self._entropy)
+        return self._belief.peer(url)
 
-    async def _before(self) -> None:
+    async def _to(self) -> PeerClient:
         self._decided()
-        if self._believed is not None and self._attested is None:
-            async with self._attesting:
-                if self._attested is None:
-                    await self.attest()
+        return self._peer
 
     def _decided(self) -> None:
         if self._decision is None:

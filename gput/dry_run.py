@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gput.files import content as content_of
+from gput.trust import NotBelieved
 from gput.uploads import (
     check_key,
     named_as,
@@ -62,6 +63,8 @@ def judged() -> Iterator[None]:
     and remedy."""
     try:
         yield
+    except NotBelieved:  # whoever answered has judged nothing
+        raise
     except REFUSALS as error:
         said = refused("nothing was done", _sentences(error))
         said.expected, said.got = error.expected, error.got
@@ -110,6 +113,8 @@ async def would(client: Api, manifest: Manifest, paths: Sequence[Path], idempote
     unjudged: list[str] = []
     try:
         unjudged += (await client.would("sessions", body=unsigned.model_dump(mode="json", exclude_none=True))).unjudged
+    except NotBelieved:
+        raise
     except REFUSALS as error:
         met = _brought(manifest, starting, files) & {entry.get("code", "") for entry in error.errors or ()}
         missing += _sentences(error, but=met)

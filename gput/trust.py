@@ -18,6 +18,15 @@ UNATTESTED: Unattested = "unattested"
 """In place of a `Trust`: the orchestrator is not asked what it is. Receipts are verified none the less."""
 
 
+class NotBelieved(VerificationFailed):
+    """The client's own check, of a proof or of an answer, says no. A service's word it never is, whatever was asked."""
+
+
+def not_believed(error: VerificationFailed) -> NotBelieved:
+    """The same, as the client's own."""
+    return NotBelieved(error.detail, code=error.code, remedy=error.remedy, expected=error.expected, got=error.got)
+
+
 @dataclass(frozen=True, init=False)
 class Trust:
     """What a client believes beforehand.

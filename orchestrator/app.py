@@ -45,6 +45,7 @@ from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.snp_trust import SnpTrust
 from shared.errors import ConfigurationError
 from shared.names import SessionPhase
+from shared.service.answer_signing import SignedAnswers
 from shared.service.app import Lifespan, add_routes, create_service_app
 from shared.service.callers import admit_body
 from shared.service.changes import Stopping
@@ -115,6 +116,7 @@ def create_app(
         bearer=bearer, base_url=base_url, clock=clock, entropy=entropy, gate=lambda path: _office(app).gate(path),
         checks={"data_dir": Room(settings.files_dir).check, **_checks(lambda: _office(app))},
     )  # fmt: skip
+    app.add_middleware(SignedAnswers, key=site.identity, clock=clock)  # the outermost: what it signs nobody changes
     _measure(app, site)
     for room in ROOMS:
         add_routes(app, room.router)

@@ -112,11 +112,13 @@ async def _service(http: httpx2.AsyncClient, name: str, address: str) -> list[Ro
 
 async def _as_you(url: str, key: Path, trust: Trust | None) -> list[Row]:
     """What the orchestrator says to a signed request."""
-    rows = []
+    rows, believed = list[Row](), trust
     if trust is not None:
         async with AsyncClient(url, key, trust=trust) as client:
             rows.append(await _row(ATTESTED, lambda: _attested(client)))
-    async with AsyncClient(url, key, trust=UNATTESTED) as client:
+        # What does not prove itself may still say why it knows no such key; what does must sign what it says.
+        believed = trust if rows[0]["result"] == "ok" else None
+    async with AsyncClient(url, key, trust=believed or UNATTESTED) as client:
         rows.append(await _row(KNOWN, lambda: _who(client)))
         if rows[-1]["result"] == "ok":
             rows.append(await _row("orchestrator: its GPUs", lambda: _gpus(client)))

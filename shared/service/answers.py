@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import httpx2
 
+from shared.errors import Unavailable
+
 LIMIT: Final = (
     "gput.answer_bytes"  # request extension: at most so many bytes; absent: the reader keeps to its own bound
 )
@@ -39,6 +41,15 @@ class Answer:
 
 class BadAnswer(httpx2.TransportError):
     """An answer that is not read on: too long, or in an encoding that was not asked for."""
+
+
+class NotItself(httpx2.TransportError):
+    """The peer itself did not answer, or nobody can tell whether it did. Which other transport error it is says what may be tried again;
+    `meant`: what is said in the end."""
+
+    def __init__(self, meant: Unavailable) -> None:
+        super().__init__(meant.detail)
+        self.meant = meant
 
 
 def answers_within(limit: int) -> dict[str, Any]:

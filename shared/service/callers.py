@@ -17,6 +17,7 @@ from shared.errors import BadRequest, ConfigurationError, NotAuthenticated, NotP
 from shared.names import Role
 from shared.service.data_dir import unwritable
 from shared.service.signatures import (
+    VERIFIED,
     Caller,
     RequestParts,
     check_before_body,
@@ -187,7 +188,7 @@ async def _verify(request: Request, state: ServiceState, parts: RequestParts, bo
     if state.keys is None or state.replay is None:
         raise ConfigurationError("this service was built without keys, so it cannot know a caller")
     caller = await verify_request(parts, body, keys=state.keys, now=state.clock(), replay=state.replay)
-    request.scope["gput.caller"] = caller.name
+    request.scope["gput.caller"], request.scope[VERIFIED] = caller.name, parts.headers["signature"]
     return caller
 
 

@@ -19,9 +19,9 @@ import httpx2
 from shared.canonical import json_bytes, json_value
 from shared.errors import BadRequest, GputError, Unavailable
 from shared.service.act_key import check_act_key
-from shared.service.answers import Answer, BadAnswer, answers_within
+from shared.service.answers import Answer, BadAnswer, NotItself, answers_within
 from shared.service.clock import Entropy
-from shared.service.plain_client import Body, Call, PlainClient
+from shared.service.plain_client import Asks, Body, Call, PlainClient
 from shared.service.printable import printable
 from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of, retry_after_s
 from shared.service.tracing import outgoing
@@ -50,6 +50,7 @@ _CONNECTION_ERRORS = (
     httpx2.RemoteProtocolError,
 )
 
+Around = Callable[[str, PlainClient], Asks]
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -72,13 +73,19 @@ class Peers:
         self._sleep = sleep
         self._clients: list[PlainClient] = []
 
-    def peer(self, base_url: str, name: str, *, auth: httpx2.Auth | None = None) -> PeerClient:
-        """A client of the service at `base_url` (or one of several, comma-separated), called `name` in errors; `auth` signs its requests.
+    def peer(
+        self, base_url: str, name: str, *, auth: httpx2.Auth | None = None, around: Around | None = None
+    ) -> PeerClient:
+        """A client of the service at `base_url` (or one of several, comma-separated), called `name` in errors.
+
+        Args:
+            auth: signs its requests. around: who asks in the place of each address's own client, by way of that.
 
         Raises:
             BadRequest: not an http or https address.
         """
-        ways = [Way(address, self._client(address, auth)) for address in addresses(base_url, name)]
+        clients = [(address, self._client(address, auth)) for address in addresses(base_url, name)]
+        ways = [Way(address, around(address, own) if around is not None else own) for address, own in clients]
         return PeerClient(Ways(ways), name, self._entropy, self._sleep, traced=self._traced)
 
     def _client(self, base_url: str, auth: httpx2.Auth | None) -> PlainClient:
@@ -242,6 +249,8 @@ class PeerClient:
         )
 
     def _explain(self, way: Way, error: httpx2.TransportError, method: str, path: str) -> NoReturn:
+        if isinstance(error, NotItself):
+            raise error.meant from error
         if isinstance(error, BadAnswer):
             raise Unavailable(
                 f"{self.name} at {way.url} answered {method} {path} with something that is not read: {error}",

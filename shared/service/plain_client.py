@@ -8,9 +8,9 @@ transports are httpx2's; its requests and answers are made for streams, other tr
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 
@@ -35,6 +35,16 @@ class Call:
     params: Mapping[str, str | int] | None = None
     timeout_s: float | None = None
     extensions: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Asks(Protocol):
+    """Who asks at one address."""
+
+    async def ask(self, call: Call) -> Answer:
+        """The answer, read to its end. Raises: httpx2.TransportError."""
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[httpx2.Response]:
+        """The answer's head; its body is read inside the block. Raises: httpx2.TransportError, there too."""
 
 
 class PlainClient:

@@ -15,6 +15,8 @@ MAX_PROBLEM_BYTES = 64 * 1024
 MAX_TEXT = 4000
 MAX_RETRY_AFTER_S = 7 * 24 * 3600.0
 _MOST_DIGITS = 9
+PASSING = frozenset({408, 429, 502, 503, 504})
+"""Statuses about now and not about the request, of a proxy, too."""
 _CODE = re.compile(r"[a-z0-9-]{1,64}")
 
 
@@ -69,7 +71,7 @@ def _family(kind: type[GputError]) -> Iterator[type[GputError]]:
 
 
 def _by_status(status: int) -> type[GputError]:
-    if status in (408, 429, 502, 503, 504):  # of a proxy, too; they are about now and not about the request
+    if status in PASSING:
         return Unavailable
     if status in (404, 410):
         return NotFound

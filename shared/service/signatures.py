@@ -7,7 +7,6 @@ there is one. Parameters: `created`, `nonce`, `keyid` (the key's fingerprint), `
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -20,13 +19,23 @@ from shared.crypto.signing import fingerprint, verify_http
 from shared.errors import NotAuthenticated, VerificationFailed
 from shared.names import Role
 from shared.service.clock import Clock, Entropy
+from shared.service.signature_base import (
+    DIGEST_HEADER,
+    content_digest,
+    digest_in,
+    signature_base,
+    signature_field,
+    signature_in,
+    unbase64,
+)
 
 LABEL = "gput"
 TAG = "gput/1"
 NONCE_BYTES = 16
 MAX_NONCE_BYTES = 64
-DIGEST_HEADER = "content-digest"
 KEY_HEADER = "idempotency-key"
+VERIFIED = "gput.signature"
+"""In a request's scope: its Signature field, once that was verified."""
 ACCEPT_SIGNATURE = f'{LABEL}=("@method" "@target-uri" "content-digest");created;nonce;keyid;tag="{TAG}"'
 """What a 401 answer asks for (RFC 9421 section 5.1)."""
 
@@ -35,8 +44,6 @@ _INPUT = re.compile(
     r'gput=(?P<params>\((?P<covered>"[a-z@-]+"(?: "[a-z@-]+")*)\)(?P<rest>(?:;[a-z]+=(?:"[!#-~]*"|[0-9]{1,15}))+))'
 )
 _PARAM = re.compile(r';([a-z]+)=(?:"([!#-~]*)"|([0-9]{1,15}))')
-_SIGNATURE = re.compile(r"gput=:([A-Za-z0-9+/=]{88}):")
-_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
 class RequestKey(Protocol):
@@ -92,11 +99,6 @@ class NonceMemory(Protocol):
         """Raises: NotAuthenticated (code `signature-replayed`) when it was seen before."""
 
 
-def content_digest(digest: bytes) -> str:
-    """Value of the Content-Digest field for a SHA-256 digest (RFC 9530)."""
-    return f"sha-256=:{base64.b64encode(digest).decode()}:"
-
-
 class SignedAuth(httpx2.Auth):
     """Signs every request of an httpx2 client, with a fresh nonce each."""
 
@@ -141,9 +143,9 @@ class SignedAuth(httpx2.Auth):
         nonce = base64.b64encode(self._entropy(NONCE_BYTES)).decode()
         components = " ".join([f'"{name}"' for name in covered])
         params = f'({components});created={int(self._clock())};nonce="{nonce}";keyid="{self._keyid}";tag="{TAG}"'
-        base = _signature_base(RequestParts(method, target, {**headers, **added}), covered, params)
+        base = _base(RequestParts(method, target, {**headers, **added}), covered, params)
         added["signature-input"] = f"{LABEL}={params}"
-        added["signature"] = f"{LABEL}=:{base64.b64encode(self._key.sign_http(base)).decode()}:"
+        added["signature"] = signature_field(LABEL, self._key.sign_http(base))
         return added
 
 
@@ -216,10 +218,10 @@ def _check_age(created: int, now: float, window_s: float) -> None:
 
 def signed_digest(parts: RequestParts) -> bytes:
     """The SHA-256 digest that the Content-Digest field states, 32 bytes. Raises: NotAuthenticated."""
-    found = _DIGEST.fullmatch(parts.headers.get(DIGEST_HEADER, ""))
+    found = digest_in(parts.headers.get(DIGEST_HEADER, ""))
     if found is None:
         raise _malformed("Content-Digest is not one sha-256 digest")
-    return _unbase64(found[1], "Content-Digest")
+    return found
 
 
 def check_digest(signed: bytes, got: bytes) -> None:
@@ -254,7 +256,7 @@ def _parse(parts: RequestParts, *, has_body: bool) -> _Claim:
             remedy=f"Sign it as Accept-Signature says: {ACCEPT_SIGNATURE}",
         )
     stated = _INPUT.fullmatch(headers["signature-input"])
-    signature = _SIGNATURE.fullmatch(headers["signature"])
+    signature = signature_in(headers["signature"], LABEL)
     if stated is None or signature is None:
         raise _malformed("Signature-Input or Signature is not one signature labelled gput")
     covered = [name.strip('"') for name in stated["covered"].split(" ")]
@@ -272,25 +274,17 @@ def _parse(parts: RequestParts, *, has_body: bool) -> _Claim:
         raise _malformed(f'the parameters are created, nonce, keyid and tag="{TAG}", each once')
     if not values["created"].isdigit():
         raise _malformed("created is not a whole number of seconds")
-    nonce = _unbase64(values["nonce"], "nonce")
-    if not NONCE_BYTES <= len(nonce) <= MAX_NONCE_BYTES:
-        raise _malformed(f"the nonce has {NONCE_BYTES} to {MAX_NONCE_BYTES} bytes")
-    base = _signature_base(parts, covered, stated["params"])
-    return _Claim(values["keyid"], int(values["created"]), nonce, base, _unbase64(signature[1], "Signature"))
+    nonce = unbase64(values["nonce"])
+    if nonce is None or not NONCE_BYTES <= len(nonce) <= MAX_NONCE_BYTES:
+        raise _malformed(f"the nonce is base64 of {NONCE_BYTES} to {MAX_NONCE_BYTES} bytes")
+    base = _base(parts, covered, stated["params"])
+    return _Claim(values["keyid"], int(values["created"]), nonce, base, signature)
 
 
-def _signature_base(parts: RequestParts, covered: list[str], params: str) -> bytes:
-    """The bytes that are signed (RFC 9421 section 2.5)."""
+def _base(parts: RequestParts, covered: list[str], params: str) -> bytes:
     derived = {"@method": parts.method, "@target-uri": parts.target_uri}
-    lines = [f'"{name}": {derived[name] if name in derived else parts.headers[name].strip()}' for name in covered]
-    return "\n".join([*lines, f'"@signature-params": {params}']).encode()
-
-
-def _unbase64(text: str, what: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise _malformed(f"{what} is not base64") from None
+    values = [derived[name] if name in derived else parts.headers[name].strip() for name in covered]
+    return signature_base(zip([f'"{name}"' for name in covered], values, strict=True), params)
 
 
 def _malformed(detail: str) -> NotAuthenticated:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 from shared.errors import BadRequest, GputError
 from shared.service.answers import Answer
-from shared.service.plain_client import PlainClient
+from shared.service.plain_client import Asks
 
 NOT_LEADER = "not-leader"
 """The code of who does nothing because another leads: asking that one instead is safe whatever was asked."""
@@ -30,10 +30,10 @@ REMEDY = "Write it as http://HOST:PORT or https://HOST."
 
 @dataclass(frozen=True)
 class Way:
-    """One address, without a slash at its end, and the client of it."""
+    """One address, without a slash at its end, and who asks there."""
 
     url: str
-    client: PlainClient
+    client: Asks
 
 
 def addresses(urls: str, name: str) -> Iterator[str]:

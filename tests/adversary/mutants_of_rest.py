@@ -99,4 +99,25 @@ REST = (
         service.replaced_keys_are_believed,
         "",
     ),
+    named(
+        "O04",
+        "an answer needs no signature of the attested orchestrator",
+        "tests/gput/test_believed.py::test_nothing_that_the_orchestrator_did_not_sign_is_believed",
+        service.whoever_answers_is_believed,
+        "[not found-get]",
+    ),
+    named(
+        "O04",
+        "an answer's signature does not say to which request",
+        "tests/gput/test_believed.py::test_an_answer_to_another_request_is_refused",
+        service.answers_name_no_request,
+        "[an earlier one of the same]",
+    ),
+    named(
+        "O04",
+        "requests that were not verified are answered under a signature, too",
+        "tests/orchestrator/test_signed_answers.py::test_nothing_is_signed_for_a_request_that_was_not_verified",
+        service.answers_to_anybody_are_signed,
+        "",
+    ),
 )

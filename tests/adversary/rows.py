@@ -125,5 +125,6 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "O01": Row("an outsider calls the REST interfaces, or replays requests"),
         "O02": Row("a curious operator runs another orchestrator"),
         "O03": Row("a faulty orchestrator skips the scrub"),
+        "O04": Row("whoever ends TLS before the orchestrator answers its clients in its place"),
     }
 )

@@ -20,6 +20,7 @@ import shared.service.journal
 from data_holder.once_at_a_time import OnceAtATime
 from gpu_agent.compute import process
 from gpu_agent.hardware import copy_engine, state
+from gput.believed import Believed
 from orchestrator import parties
 from orchestrator.gpu_session import opening
 from orchestrator.gpu_session.checkpoints import Checkpoints
@@ -33,8 +34,11 @@ from shared.claims.operators import ALLOWED
 from shared.crypto import schedule
 from shared.names import RegionKind
 from shared.protocol.session import SessionFact
+from shared.service import signed_answers
+from shared.service.answer_signing import SignedAnswers
 from shared.service.forgotten import Forgotten
 from shared.service.replay import ReplayWindow
+from shared.service.signatures import VERIFIED
 from tests.laws import sabotage
 
 Patch = pytest.MonkeyPatch
@@ -184,6 +188,29 @@ def visit_keys_hang_on_the_resume_secret(patch: Patch) -> None:
         patch.setattr(room, "resume_secret", resume_secret)
     for room in (granting, copy_engine):
         patch.setattr(room, "visit_key", lambda _, context: schedule.visit_key(kept[-1], context))
+
+
+def whoever_answers_is_believed(patch: Patch) -> None:
+    async def checked(*_: Any) -> None:
+        return None
+
+    patch.setattr(Believed, "_check", checked)
+
+
+def answers_name_no_request(patch: Patch) -> None:
+    """Both ends leave the request's own signature out of what is signed."""
+    honest = signed_answers._components
+    patch.setattr(signed_answers, "_components", lambda parts: list(honest(parts))[:-1])
+
+
+def answers_to_anybody_are_signed(patch: Patch) -> None:
+    honest = SignedAnswers.__call__
+
+    async def call(self: SignedAnswers, scope: Any, receive: Any, send: Any) -> None:
+        scope[VERIFIED] = dict(scope["headers"]).get(b"signature", b"").decode()
+        await honest(self, scope, receive, send)
+
+    patch.setattr(SignedAnswers, "__call__", call)
 
 
 BLIND = """

@@ -141,7 +141,7 @@ def test_every_shell_asks_the_same_command(shell: str, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(("words", "most"), [
     (["--help"], 165), (["--version"], 165), (["receipts", "verify", "--help"], 310), (["session", "--help"], 400),
-    (["session", "list"], 470), (["demo", "--help"], 400), (["doctor"], 600),
+    (["session", "list"], 475), (["demo", "--help"], 400), (["doctor"], 600),
     (["party", "requests"], 540), (["config", "show"], 370), (["session", "list", "--schema"], 275),
 ])  # fmt: skip
 def test_usual_commands_load_little(words: list[str], most: int, tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from shared.crypto.secret import Secret
 from shared.crypto.signing import PartyKey
 from shared.errors import Unavailable
 from shared.service.clock import system_clock, system_entropy
-from shared.service.signatures import SignedAuth, content_digest
+from shared.service.signature_base import content_digest
+from shared.service.signatures import SignedAuth
 from shared.wire.visit import Evidence
 from tests.orchestrator.orchestrator_samples import key, manifest, signed
 from tests.schemas import lay

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from gput.client import UNATTESTED, AsyncClient
+from gput.client import AsyncClient, Trust
 from gput.local.installation import HolderSpec, Installation
 from gput.local.process import Service
 from tests.processes.stage import Stage
@@ -58,7 +58,8 @@ class PairStage(Stage):
 
     async def client(self) -> AsyncClient:
         assert isinstance(self.installation, PairInstallation)
-        return AsyncClient(self.installation.both, self.installation.owner_key, trust=UNATTESTED)
+        trust = Trust(self.installation.trust, allow_emulated=True)
+        return AsyncClient(self.installation.both, self.installation.owner_key, trust=trust)
 
     def service(self, name: str) -> Service:
         return self.installation.services[name]

@@ -16,7 +16,8 @@ from shared.errors import ConfigurationError
 from shared.service.app import create_service_app
 from shared.service.replay import ReplayWindow
 from shared.service.settings import ServiceSettings
-from shared.service.signatures import SignedAuth, content_digest
+from shared.service.signature_base import content_digest
+from shared.service.signatures import SignedAuth
 from shared.service.store import Store
 from tests.adversary.rows import attack
 from tests.service.service_world import BASE_URL, HOLDER, OWNER, STRANGER, FakeClock, MakeWorld, World, known_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cbor2
@@ -146,6 +146,21 @@ def http_parameters(names: Sequence[str], created: int, nonce: bytes, keyid: str
     """What stands behind `gput=` in Signature-Input."""
     covered = " ".join(f'"{name}"' for name in names)
     return f'({covered});created={created};nonce="{b64(nonce)}";keyid="{keyid}";tag="gput/1"'
+
+
+def answer_base(
+    status: int, headers: Mapping[str, str], body: bytes, request_signature: str, created: int, keyid: str
+) -> tuple[str, bytes]:
+    """What stands behind `gput-answer=` in an answer's Signature-Input, and its base. `request_signature`: the request's whole field."""
+    fields = {name: headers[name] for name in ("content-type", "etag", "location", "retry-after") if name in headers}
+    covered = {
+        f'"{name}"': value
+        for name, value in {"@status": str(status), "content-digest": body_digest(body), **fields}.items()
+    }
+    covered['"signature";req;key="gput"'] = request_signature.removeprefix("gput=")
+    parameters = f'({" ".join(covered)});created={created};keyid="{keyid}";tag="gput-answer/1"'
+    lines = [*(f"{name}: {value}" for name, value in covered.items()), f'"@signature-params": {parameters}']
+    return parameters, "\n".join(lines).encode()
 
 
 def body_digest(body: bytes) -> str:

@@ -1,17 +1,23 @@
-"""Signed requests as docs/formats.md words them: what the product signs, and what another implementation signs for it."""
+"""Signed requests and answers as docs/formats.md words them: what the product signs, and what another implementation signs for it."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
+
 import httpx2
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import NotAuthenticated
 from shared.names import Role
 from shared.service.signatures import KnownKey, RequestParts, SignedAuth, verify_request
+from shared.service.signed_answers import AnswerParts, check_answer, signed_fields
 from tests.conformance.independent import page_signed
+from tests.conformance.independent.test_page import part
 from tests.orchestrator.orchestrator_samples import key
 
 NOW = 1_800_000_000
@@ -97,3 +103,55 @@ async def test_several_lines_of_one_header_are_joined_and_blanks_around_it_are_n
         RequestParts("GET", "https://host.test/", headers), b"", keys=known, now=NOW, replay=Memory()
     )
     assert caller.fingerprint == page_signed.fingerprint(OWNER.public)
+
+
+STATED = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.text('abc/;="0', min_size=1, max_size=9)
+        for name in ("content-type", "etag", "location", "retry-after", "x-request-id")
+    },
+)
+ASKED = st.binary(min_size=64, max_size=64).map(lambda signature: f"gput=:{page_signed.b64(signature)}:")
+
+
+@given(st.integers(200, 599), STATED, st.binary(max_size=50), ASKED)
+def test_the_product_signs_answers_as_the_page_says_and_takes_such(
+    status: int, stated: dict[str, str], body: bytes, asked: str
+) -> None:
+    parameters, base = page_signed.answer_base(status, stated, body, asked, NOW, page_signed.fingerprint(OWNER.public))
+    made = {
+        "content-digest": page_signed.body_digest(body), "signature-input": f"gput-answer={parameters}",
+        "signature": f"gput-answer=:{page_signed.b64(PRIVATE.sign(base))}:",
+    }  # fmt: skip
+    digest = hashlib.sha256(body).digest()
+    assert signed_fields(AnswerParts(status, stated, asked), digest, key=OWNER, created=NOW) == made
+    check_answer(AnswerParts(status, {**stated, **made}, asked), body, key=OWNER.public, what="it answered")
+
+
+def test_the_pages_own_answer_is_one() -> None:
+    """Both of its ends, and the base between them."""
+    blocks = re.findall(r"(?:^    .*\n)+", part("HTTP answers"), re.MULTILINE)
+    _, request, fields, base = [[line[4:] for line in block.splitlines()] for block in blocks]
+    target, asked = (
+        request[0].removeprefix("GET "),
+        {k.lower(): v for k, _, v in (line.partition(": ") for line in request[1:])},
+    )
+    caller, identity = key(1), key(2)
+    assert (
+        SignedAuth(caller, lambda: NOW, lambda count: b"\x03" * count).fields("GET", httpx2.URL(target), {}, b"")
+        == asked
+    )
+    body, stated = b'{"name":"olga","role":"owner"}', {"content-type": "application/json"}
+    signed = {name.lower(): value for name, _, value in (line.partition(": ") for line in fields)}
+    assert (
+        signed_fields(
+            AnswerParts(200, stated, asked["signature"]), hashlib.sha256(body).digest(), key=identity, created=NOW + 1
+        )
+        == signed
+    )
+    identity_print = page_signed.fingerprint(identity.public)
+    _, lines = page_signed.answer_base(200, stated, body, asked["signature"], NOW + 1, identity_print)
+    assert "\n".join(base).encode() == lines
+    signature = base64.b64decode(signed["signature"].removeprefix("gput-answer=").strip(":"))
+    Ed25519PublicKey.from_public_bytes(identity.public).verify(signature, lines)

@@ -1,0 +1,137 @@
+"""Orchestrators of a few lines that prove themselves and sign as the real one does, and a wire on which somebody sits. Knows no rooms."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+
+from gput import AsyncClient
+from gput.trust import Trust
+from shared.canonical import sha256
+from shared.crypto.signing import PartyKey
+from shared.errors import VerificationFailed
+from shared.service.http import Peers
+from shared.service.signed_answers import AnswerParts, asks, signed_fields
+from shared.wire.attestation import OrchestratorProof
+
+URL, STANDBY = "http://orchestrator.test", "http://standby.test"
+ME = {"name": "olga", "role": "owner", "key": "00" * 32}
+SESSION = {"id": "s_1", "phase": "RUNNING"}
+PROBLEM = "application/problem+json"
+
+
+class Sure(Trust):
+    """Believes a statement that names a known identity; the quote is another test's."""
+
+    known: set[str]
+
+    def verify(self, proof: OrchestratorProof, *, nonce: str, caller: str, at: float) -> Any:
+        said = json.loads(b64decode(proof.statement))
+        if said["nonce"] != nonce or said["identity"] not in self.known:
+            raise VerificationFailed("not measured", code="quote-measurement")
+        return SimpleNamespace(identity_key=bytes.fromhex(said["identity"]))
+
+
+@dataclass
+class House:
+    """One orchestrator. `leads`: else it refuses unheard, as a standby does. `acts`: what it was asked for."""
+
+    identity: PartyKey = field(default_factory=PartyKey.generate)
+    leads: bool = True
+    signs: bool = True
+    proofs: int = 0
+    acts: list[str] = field(default_factory=list)
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        """As the middleware does: signed where that was asked for."""
+        if not self.leads:
+            return problem(503, "not-leader", "Unavailable")
+        if request.url.path == "/v1/attestation":
+            self.proofs += 1
+            said = {"nonce": json.loads(request.content)["nonce"], "identity": self.identity.public.hex()}
+            statement, quote = b64encode(json.dumps(said).encode()).decode(), {"quote": b64encode(b"q").decode()}
+            return httpx2.Response(200, json={"statement": statement, "evidence": quote})
+        self.acts.append(f"{request.method} {request.url.path}")
+        plain = self._view(request)
+        if not self.signs or not asks(request.headers.get("accept-signature", "").encode()):
+            return plain
+        return resigned(plain, self.identity, request.headers["signature"])
+
+    def _view(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path.removeprefix("/v1/")
+        if request.method == "DELETE":
+            return httpx2.Response(204)
+        if path.startswith("sessions/s_none"):
+            return problem(404, "unknown-session", "Not found")
+        if path.startswith("sessions/"):
+            return httpx2.Response(200, json=SESSION, headers={"etag": '"3"'})
+        if path.startswith("programs/") and not path.endswith("/archive"):
+            return httpx2.Response(200, json={"initial_weights": {}})
+        if path == "parties":
+            return httpx2.Response(200, json={"items": [ME], "next": None})
+        return httpx2.Response(200, json=ME)
+
+
+def problem(status: int, code: str, title: str) -> httpx2.Response:
+    document = {"status": status, "code": code, "title": title, "detail": f"{code}, it says"}
+    return httpx2.Response(status, content=json.dumps(document).encode(), headers={"content-type": PROBLEM})
+
+
+def resigned(answer: httpx2.Response, key: PartyKey, asked: str, **changes: Any) -> httpx2.Response:
+    """The same answer, signed by this key as one to the request with this signature."""
+    plain = {
+        k: v for k, v in answer.headers.items() if k not in ("content-digest", "signature", "signature-input")
+    } | changes.pop("headers", {})
+    status, content = changes.get("status", answer.status_code), changes.get("content", answer.content)
+    added = signed_fields(AnswerParts(status, plain, asked), sha256(content), key=key, created=1)
+    return httpx2.Response(status, headers={**plain, **added}, content=content)
+
+
+Deliver = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+Hand = Callable[[httpx2.Request, Deliver], Awaitable[httpx2.Response]]
+
+
+def no_such(status: int, code: str, title: str) -> Hand:
+    async def hand(_request: httpx2.Request, _deliver: Deliver) -> httpx2.Response:
+        return problem(status, code, title)
+
+    return hand
+
+
+class Wire(httpx2.AsyncBaseTransport):
+    """The way to one address, on which `hand` sits. It passes proofs on, for else it hears nothing more."""
+
+    def __init__(self, house: House) -> None:
+        self.house: House | None = house
+        self.hand: Hand | None = None
+        self.seen: list[httpx2.Request] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        await request.aread()
+        if request.url.path == "/v1/attestation" or self.hand is None:
+            return await self._deliver(request)
+        return await self.hand(request, self._deliver)
+
+    async def _deliver(self, request: httpx2.Request) -> httpx2.Response:
+        self.seen.append(request)
+        if self.house is None:
+            raise httpx2.ConnectError("nobody is there", request=request)
+        return self.house.answer(request)
+
+
+async def at_once(_seconds: float) -> None:
+    """No pause."""
+
+
+def client_of(wires: dict[str, Wire], *identities: PartyKey) -> AsyncClient:
+    """A client that believes these identities, by these addresses."""
+    trust = Sure("nowhere")
+    object.__setattr__(trust, "known", {key.public.hex() for key in identities})
+    peers = Peers(transports=dict(wires), sleep=at_once)
+    return AsyncClient(",".join(wires), PartyKey.generate(), trust=trust, peers=peers)
