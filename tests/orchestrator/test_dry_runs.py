@@ -50,7 +50,7 @@ def word(session: str, verb: str, who: PartyKey = OWNER) -> Act:
     return Act(f"/sessions/{session}/{verb}", who=who)
 
 
-PHASES = tuple(phase for phase in SESSION.phases() if phase is not SessionPhase.DRAFT)
+PHASES = tuple(phase for phase in SessionPhase if phase in SESSION.phases() and phase is not SessionPhase.DRAFT)
 """In which a session can be found: it is submitted with its first fact."""
 TAKEN = {
     ("pause", SessionPhase.RUNNING): "changes", ("pause", SessionPhase.PAUSED): "said before",
