@@ -90,6 +90,9 @@ NEVER_2XX = {
     "PUT /v1/sessions/{session}/channels/{channel}", "POST /v1/visits/{visit}/report",
     "PUT /v1/programs/{digest}/archive", "PUT /v1/weights/{digest}", "PUT /v1/validation-datasets/{digest}",
     "GET /v1/weights/{digest}", "GET /v1/validation-datasets/{digest}",
+    "POST /v1/dry-run/sessions", "POST /v1/dry-run/parties/{name}/key", "POST /v1/dry-run/parties/{name}/replacement",
+    *(f"POST /v1/dry-run/sessions/{{session}}/{word}" for word in ("pause", "resume", "cancel")),
+    *(f"POST /v1/dry-run/requests/{{session}}/{word}" for word in ("approve", "refuse", "veto")),
     # Only of sessions that one goes on from, or that go on: tests/successors.
     "GET /v1/sessions/{session}/continuation", "GET /v1/sessions/{session}/predecessor",
     "POST /v1/sessions/{session}/pause", "POST /v1/sessions/{session}/resume",

@@ -136,6 +136,9 @@ NEEDS_NO_KEY = {
     # These ask, and change nothing.
     "/v1/attestation",
     "/v1/datasets/{name}/inspect", "/v1/policy/check", "/cvms/{name}/quote", "/cvms/{name}/derived-key",
+    "/v1/dry-run/sessions", "/v1/dry-run/parties", "/v1/dry-run/parties/{name}/key", "/v1/dry-run/parties/{name}/replacement",
+    *(f"/v1/dry-run/sessions/{{session}}/{word}" for word in ("pause", "resume", "cancel")),
+    *(f"/v1/dry-run/requests/{{session}}/{word}" for word in ("approve", "refuse", "veto")),
     # A launch clears what was there; an extension names the value that it extends, so that it happens once.
     "/cvms/{name}/launch", "/cvms/{name}/extend",
     # These carry counters of their own, under keys that no HTTP header could stand for.

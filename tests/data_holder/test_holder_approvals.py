@@ -210,7 +210,7 @@ async def test_a_changed_journal_is_found_before_anything_is_decided(start: Star
         body = {"manifest": again.orchestrator.manifest.digest().hex()}  # type: ignore[union-attr]
         veto = await again.client.post(f"/v1/requests/{SESSION}/veto", json=body)
         assert (veto.status_code, veto.json()["code"]) == (403, "journal-tampered")
-        await again.until(lambda: again.holder.runner.connected)
+        await again.until(lambda: again.holder.runner.listening.connected)
         await again.until(lambda: not again.holder.runner._workers)
         assert len(again.orchestrator.channels) == opened, "no channel is opened for it"
 

@@ -199,7 +199,7 @@ async def test_a_dry_run_names_each_file_and_key_that_a_submission_would_be_refu
     assert await missing(program) == its_own
     hand.write("p.safetensors", world.material.weights)
     assert await missing(program) == [other]
-    assert "what depends on it" in unjudged[-1][0]
+    assert "what depends on the program" in unjudged[-1][0]
     hand.write("p.safetensors", b"other weights")
     await world.owner.upload_program(world.material.archive)
     assert await missing() == [given, other]
