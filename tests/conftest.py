@@ -152,3 +152,11 @@ def quiet_logs() -> None:
     """Every test starts with logs that go to stderr and say little, whatever an earlier one configured: structlog's own default
     prints to stdout, where commands' results are read."""
     configure_logging("critical", "json")
+
+
+@pytest.fixture
+def hanging_up() -> Iterator[None]:
+    """SIGHUP as a process has it that nobody started by `nohup`, which has it ignored, also by all that is started in turn."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

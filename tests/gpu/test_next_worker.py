@@ -101,6 +101,7 @@ def test_a_worker_that_its_program_ends_is_told_of_as_of_a_program_that_failed(f
     assert (*_told_of_a_death(number), None) == said
 
 
+@pytest.mark.usefixtures("hanging_up")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPWR])
 @pytest.mark.parametrize("own", [False, True])
 def test_a_worker_that_somebody_outside_ends_is_no_verdict_on_the_records(

@@ -27,6 +27,7 @@ from shared.crypto.signing import PartyKey
 from tests.gput.test_gput_commands import NOBODY
 
 
+@pytest.mark.usefixtures("hanging_up")
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 async def test_a_demo_whose_terminal_is_gone_is_stopped_all_the_same(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
@@ -44,6 +45,7 @@ async def test_a_demo_whose_terminal_is_gone_is_stopped_all_the_same(
     demo.stop.assert_awaited_once_with()
 
 
+@pytest.mark.usefixtures("hanging_up")
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 async def test_a_demo_that_is_stopped_ends_with_the_code_that_the_page_says(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
