@@ -12,6 +12,7 @@ from orchestrator.api.deps import Orchestrator, Owner, Parts, SignedBody
 from orchestrator.api.sessions import answer
 from orchestrator.ids import new_session_id
 from orchestrator.sessions.signed import approval_wanted
+from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Place, read_manifest
 from shared.attestation.one_time_keys import decoded
 from shared.errors import NotPermitted
@@ -42,7 +43,7 @@ async def submit(
         state = book.durable
         asked = approval_wanted(await parts.catalogue.row(state.id))
         # The first answer may be kept no more, and its session is there.
-        _require_same(decoded(asked["manifest"]), decoded(body.document), state.manifest_digest)
+        _require_same(decoded(asked["manifest"]), decoded(body.document), state, _wanted(parts, gpu))
         for entry in () if state.ended else state.manifest.roster:
             parts.house.inboxes.post(entry.holder, **asked)
         return await answer(parts, book, 201)
@@ -56,20 +57,21 @@ async def submit(
 )  # fmt: skip
 async def ask(body: Unsigned, caller: Owner, parts: Parts, request: Request, gpu: WhichGpu = None) -> Verdict:
     known, document = await _known(request, caller), decoded(body.document)
-    if body.idempotency_key is not None and await _said(parts, caller, check_act_key(body.idempotency_key), document):
+    key = None if body.idempotency_key is None else check_act_key(body.idempotency_key)
+    if key is not None and await _said(parts, caller, key, document, _wanted(parts, gpu)):
         return Verdict(changes=False)
     manifest = await asyncio.to_thread(read_manifest, document)
     await parts.catalogue.judge(manifest, owner=caller.name, owner_key=known.public_key, place=await _place(parts, gpu))
     return Verdict(changes=True)
 
 
-async def _said(parts: Orchestrator, caller: Caller, key: str, document: bytes) -> bool:
-    """Whether this manifest was submitted under that key. Raises: KeyReused. Conflict `session-removed`."""
+async def _said(parts: Orchestrator, caller: Caller, key: str, document: bytes, wanted: str) -> bool:
+    """Whether this manifest was submitted under that key, for the GPU `wanted`. Raises: KeyReused. Conflict `session-removed`."""
     session = new_session_id(caller.name, key)
     if await parts.catalogue.submitted(session):
         book = await parts.catalogue.open(session)
         asked = approval_wanted(await parts.catalogue.row(session))
-        _require_same(decoded(asked["manifest"]), document, book.durable.manifest_digest)
+        _require_same(decoded(asked["manifest"]), document, book.durable, wanted)
         return True
     await parts.replies.require_unused(caller.fingerprint, key)
     return False
@@ -83,16 +85,24 @@ async def _known(request: Request, caller: Caller) -> KnownKey:
 
 
 async def _place(parts: Orchestrator, gpu: str | None) -> Place:
-    settings = parts.house.settings
-    wanted = gpu or settings.gpus[0]
+    settings, wanted = parts.house.settings, _wanted(parts, gpu)
     memory = await parts.house.link(wanted).memory_bytes() if wanted in settings.gpus else None
     return Place(wanted, settings.gpus, memory, settings.allow_emulated)
 
 
-def _require_same(submitted: bytes, document: bytes, digest: str) -> None:
-    """Raises: KeyReused."""
+def _wanted(parts: Orchestrator, gpu: str | None) -> str:
+    return gpu or parts.house.settings.gpus[0]
+
+
+def _require_same(submitted: bytes, document: bytes, state: SessionState, wanted: str) -> None:
+    """Whether what was submitted under a key is what is now. Raises: KeyReused."""
     if submitted != document:
         raise KeyReused(
             "This Idempotency-Key submitted another manifest", remedy="Submit this one with a fresh Idempotency-Key.",
-            expected=digest,
+            expected=state.manifest_digest,
+        )  # fmt: skip
+    if state.gpu != wanted:
+        raise KeyReused(
+            "This Idempotency-Key submitted the manifest for another GPU", expected=state.gpu, got=wanted,
+            remedy="Name that one, or submit with a fresh Idempotency-Key.",
         )  # fmt: skip

@@ -78,8 +78,8 @@ def _of_a_long_step(named: Naming, begin: int, batch: int, enough: int) -> int:
 
 
 def effort(cursor: CursorRange, n: int) -> int:
-    """What it takes to look at all of a cursor's records, as so many of one long epoch; in whatever order."""
-    return cursor.count + (0 if cursor.order == "sequential" else AN_EPOCH * times(cursor, n))
+    """What it takes to look at all of a cursor's records, as so many of one long epoch. One record has one order."""
+    return cursor.count + (0 if cursor.order == "sequential" or n == 1 else AN_EPOCH * times(cursor, n))
 
 
 def times(cursor: CursorRange, n: int) -> int:

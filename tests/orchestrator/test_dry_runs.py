@@ -262,6 +262,7 @@ async def test_a_submission_under_a_key_that_was_used(world: World) -> None:
     store = world.app.state.orchestrator.store
     await store.write(lambda c: c.execute(delete(IDEMPOTENT_REPLIES)))
     assert await both(world, submission(asked(name="another"))) == (422, "idempotency-key-reused")
+    assert await both(world, submission(document, gpu="gpu-9")) == (422, "idempotency-key-reused")
     assert await both(world, submission(document, "two words")) == (400, "idempotency-key-malformed")
 
 

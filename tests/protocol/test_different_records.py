@@ -153,7 +153,7 @@ def test_a_dataset_of_few_records_makes_nobody_draw_an_epoch_for_each(monkeypatc
     """One holder's could take the GPU beyond a command's minute, which ends its life, again and again."""
     asked, many = drawn(monkeypatch), CursorRange(start=1, count=2**19, order="shuffled", seed=2)
     honest = Brought("a", 2**20, CursorRange(start=0, count=2**19, order="shuffled", seed=1))
-    for few, surely in ((1, 1), (2, 1), (3, 1)):
+    for few, surely in ((2, 1), (3, 1)):
         assert Mixing(3, [honest, Brought("b", few, many)]).fewest(256, 4096, 3) == surely
     assert fewest(CursorRange(start=1, count=800_000, order="shuffled", seed=2), 4, 4, 200_000, 3) == 2
     assert records_of(many, 1).tolist() == [0] * many.count
@@ -171,3 +171,9 @@ def test_as_many_epochs_as_there_is_time_for_are_drawn(monkeypatch: pytest.Monke
     monkeypatch.setattr(different_records, "LONGEST", 50 * (4 + AN_EPOCH) - 1)
     assert fewest(cursor, 4, 4, 50, 3) == 2
     assert asked == []
+
+
+def test_a_dataset_of_one_record_is_no_work_however_often_it_is_taken() -> None:
+    cursor = CursorRange(start=0, count=70_000, order="shuffled", seed=1)
+    brought = [Brought("a", 1, cursor), Brought("b", 10**6, cursor)]
+    assert Mixing(5, brought).fewest(32, 4375, 8) == 5, "counted, and not what it surely has"
