@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import os
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -53,7 +55,7 @@ def curves(
         view, visits, losses, events: answers of `/v1/sessions/{session}` and below, in their order.
     """
     ended = {visit["id"]: visit["closed_at"] or visit["planned_at"] for visit in visits}
-    now, events = view["updated_at"], list(events)
+    now, (visits, events) = view["updated_at"], _placed(visits, list(events))
     gone = _taken_back(visits, events)
     points = [
         Point(f"loss/{each['holder'] or 'tour'}", each["step"], each["loss"], ended.get(each["visit"], now))
@@ -68,6 +70,23 @@ def curves(
                 Point(f"privacy/epsilon spent/{holder['holder']}", view["step"], holder["privacy"]["spent"], now)
             )
     return sorted(points)
+
+
+def _placed(
+    visits: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Both with `place`: what came before what in the session's journal, which no clock that is put back changes.
+
+    A visit's is that of its close; where that is not among the events, its time says between which of them it was.
+    """
+    closes = {event["visit"]: n for n, event in enumerate(events) if event.get("fact") == "closed" and "visit" in event}
+    times = list(accumulate((event["at"] for event in events), max))
+
+    def place(visit: Mapping[str, Any]) -> float | None:
+        at = visit["closed_at"]
+        return None if at is None else closes.get(visit["id"], bisect_left(times, at) - 0.5)
+
+    return [{**visit, "place": place(visit)} for visit in visits], [{**one, "place": n} for n, one in enumerate(events)]
 
 
 def _taken_back(visits: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -118,7 +137,7 @@ def _of_tours(visits: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any
     by_round = defaultdict[int, list[Mapping[str, Any]]](list)
     for visit in visits:
         by_round[visit["round"]].append(visit)
-    return lambda event: [visit for visit in by_round.get(event["round"], ()) if visit["closed_at"] <= event["at"]]
+    return lambda event: [visit for visit in by_round.get(event["round"], ()) if visit["place"] <= event["place"]]
 
 
 def _standing(
@@ -126,21 +145,23 @@ def _standing(
 ) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]]]:
     """The visits, by stop, and the events that no later restore took back: its steps are behind nothing that was measured since."""
     judged = _of_tours(closed)
-    restores = [(one["at"], one["position"]) for one in events if one.get("fact") == "restored" and "position" in one]
+    restores = [
+        (one["place"], one["position"]) for one in events if one.get("fact") == "restored" and "position" in one
+    ]
 
-    def stands(stop: int, at: float, until: float = math.inf) -> bool:
-        return all(stop <= position for back, position in restores if at <= back <= until)
+    def stands(stop: int, place: float, until: float = math.inf) -> bool:
+        return all(stop <= position for back, position in restores if place <= back <= until)
 
     def behind(event: Mapping[str, Any]) -> int:
         if event.get("fact") != "tour_judged":
             return int(event.get("position") or 0)
         return max((
-            visit["index"] for visit in judged(event) if stands(visit["index"], visit["closed_at"], event["at"])
+            visit["index"] for visit in judged(event) if stands(visit["index"], visit["place"], event["place"])
         ), default=0)  # fmt: skip
 
-    standing = [visit for visit in closed if stands(visit["index"], visit["closed_at"])]
+    standing = [visit for visit in closed if stands(visit["index"], visit["place"])]
     stood = {visit["index"]: visit for visit in standing}  # the last attempt of each
-    return stood, [event for event in events if stands(behind(event), event["at"])]
+    return stood, [event for event in events if stands(behind(event), event["place"])]
 
 
 def to_tensorboard(points: Iterable[Point], session: str, folder: Path) -> Path:

@@ -196,3 +196,22 @@ def test_a_tour_that_a_restore_took_back_is_measured_when_it_ends_again() -> Non
     assert held_out(visits[:2], judged, BACK | {"position": 2}) == [(6, 4.0)]
     visits[2]["first_step"] = 3
     assert held_out(visits, judged, BACK, judged | {"validation_after": 3.0, "at": 700.0}) == [(6, 3.0)]
+
+
+def put_back() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Visits and all facts, in order: the clock was put back behind a restore, and stop 2 was made again, before its first time."""
+    times = {"v_1": (1, 1000.0), "v_2": (2, 1100.0), "v_3": (2, 610.0), "v_4": (3, 620.0), "v_5": (4, 630.0)}
+    visits = [
+        _visit(stop, "a", id=one, first_step=stop - 1, steps=1, closed_at=at, validation_after=float(stop))
+        for one, (stop, at) in times.items()
+    ]
+    closed = [{"fact": "closed", "visit": one, "at": at} for one, (_, at) in times.items()]
+    return visits, [*closed[:2], {"fact": "restored", "position": 1, "at": 1200.0}, *closed[2:]]
+
+
+def test_what_was_made_again_behind_a_clock_that_was_put_back_stands() -> None:
+    visits, facts = put_back()
+    losses = [{"visit": one["id"], "holder": "a", "step": one["index"], "loss": 1.0} for one in visits]
+    points = curves(VIEW, visits, losses, facts)
+    assert [one.step for one in points if one.curve == "loss/a"] == [1, 2, 3, 4]
+    assert held_out(visits, *facts) == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gput.test_curves import BACK, BACK_LOSSES, LATE, PASSED_OVER, TWICE, held_out, many_tours
+from tests.gput.test_curves import BACK, BACK_LOSSES, LATE, PASSED_OVER, TWICE, held_out, many_tours, put_back
 from tests.ui.conftest import NewTab
 from tests.ui.stage import OWNER_READER, READER, UiStage
 
@@ -114,6 +114,21 @@ def test_losses_that_a_restore_took_back_are_in_no_curve_and_no_bias(run: Any, p
     ]
     assert len(run("losses", "recency", [*gone, *stood[:3]])["rows"]) == 2
     assert len(run("losses", "recency", [*gone, *stood[:3]], [BACK])["rows"]) == 1
+
+
+PUT_BACK = """async ([visits, facts]) => {
+  const { heldOut, curves } = await import("/ui/losses.js");
+  const closes = new Map(facts.flatMap((one, n) => (one.visit ? [[one.visit, n]] : [])));
+  const told = facts.flatMap((one, n) => (one.visit ? [] : [{ ...one, place: n }]));
+  const losses = visits.map((one) => ({ visit: one.id, holder: "a", step: one.index, loss: 1 }));
+  return [heldOut(visits, told, closes), curves(visits, losses, told, closes).get("a").map(([step]) => step)];
+}"""
+
+
+def test_what_was_made_again_behind_a_clock_that_was_put_back_stands_on_the_page_too(page: Any) -> None:
+    visits, facts = put_back()
+    measured, steps = page.evaluate(PUT_BACK, [visits, facts])
+    assert ([tuple(point) for point in measured], steps) == (held_out(visits, *facts), [1, 2, 3, 4])
 
 
 LOOKED_AT = """async cases => {

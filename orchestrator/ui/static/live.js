@@ -16,6 +16,7 @@ export class Live {
     this.visits = new Map();
     this.facts = [];
     this.losses = new Map();
+    this.closes = new Map(); // when each visit was closed, as the how manieth of all that was told; a fact's is its `place`
     this.at = new Map(); // of a visit that is under way: its facts' times, by fact
     this.#signal = signal;
     this.#changed = changed;
@@ -28,6 +29,7 @@ export class Live {
   #changed;
   #said;
   #failed;
+  #told = 0;
   #dirty = new Set();
   #stale = false; // the view
   #news = false; // what nobody was told of yet
@@ -82,7 +84,9 @@ export class Live {
   #take({ event, data }) {
     if (event === "loss") this.#loss(data);
     else if (data.visit) this.#ofVisit(data);
-    if (event !== "loss" && (!data.visit || data.tour_durations)) this.facts.push(data);
+    this.#told += 1;
+    if (event !== "loss" && (!data.visit || data.tour_durations)) this.facts.push({ ...data, place: this.#told });
+    if (data.fact === "closed" && data.visit) this.closes.set(data.visit, this.#told);
     this.#stale ||= event === "session" || data.fact === "closed";
     this.#news = true;
     this.#due();

@@ -4,7 +4,8 @@ export const BIAS_SHARE = 0.1;
 const MIN_PAIRS = 2;
 
 /** Curves by holder: [step, loss] in order of step; a repeated visit's losses stand in place of the earlier attempt's, and of one that a restore took back there are none. */
-export function curves(visits, losses, facts = []) {
+export function curves(visited, losses, told = [], closes) {
+  const [visits, facts] = placed(visited, told, closes);
   const left = new Set(kept(visits, facts)), gone = new Set(visits.filter((one) => !left.has(one)).map((one) => one.id));
   const byStep = new Map();
   const put = (holder, step, loss) => {
@@ -37,7 +38,8 @@ function closedOnce(visits) {
  * For each holder's last two closed visits: loss on arrival now against loss on leaving then. `share` is the median over the holders of
  * (arrival − leaving) ÷ leaving; a loss on leaving that was released as 0 has no share. Returns {state: "unknown" | "none" | "biased", share, rows: [{holder, left, back, share}]}.
  */
-export function recency(visits, facts = []) {
+export function recency(visited, told = [], closes) {
+  const [visits, facts] = placed(visited, told, closes);
   const closed = closedOnce(kept(visits, facts)).filter((one) => (one.losses ?? []).length > 0);
   const byHolder = new Map();
   for (const visit of closed) byHolder.set(visit.holder, [...(byHolder.get(visit.holder) ?? []).slice(-1), visit]);
@@ -67,21 +69,38 @@ export function thinned(points, most) {
   return found.filter((point, at) => at === 0 || point !== found[at - 1]);
 }
 
+/** Both with `place`, what came before what in the session's journal: `closes` has that of visits' closes by id; of others the time says between which facts they were. As `_placed` in `gput.tracking`. */
+function placed(visits, told, closes = new Map()) {
+  const facts = told.map((one, n) => ({ ...one, place: one.place ?? n }));
+  let latest = -Infinity;
+  const times = facts.map((one) => (latest = Math.max(latest, one.at)));
+  const between = (at) => {
+    let [low, high] = [0, times.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (times[middle] < at) low = middle + 1;
+      else high = middle;
+    }
+    return low < facts.length ? facts[low].place - 0.5 : Infinity;
+  };
+  return [visits.map((one) => ({ ...one, place: closes.get(one.id) ?? between(one.closed_at) })), facts];
+}
+
 /** Of these visits those whose step a `tour_judged` is about: asked for each of very many tours, so each looks at its round's alone. Who joins a round late is in a later step of it. */
 function ofTours(visits) {
   const byRound = new Map(visits.map((one) => [one.round, []]));
   for (const one of visits) byRound.get(one.round).push(one);
-  return ({ round, at }) => (byRound.get(round) ?? []).filter((one) => one.closed_at <= at);
+  return ({ round, place }) => (byRound.get(round) ?? []).filter((one) => one.place <= place);
 }
 
 /** Of closed visits and facts those that no later restore took back: its steps are behind nothing that was measured since. As `_standing` in `gput.tracking`. */
 function standing(closed, facts) {
   const restores = facts.filter((one) => one.fact === "restored" && one.position !== undefined);
-  const stands = (stop, at, until = Infinity) => restores.every((back) => !(at <= back.at && back.at <= until) || stop <= back.position);
+  const stands = (stop, place, until = Infinity) => restores.every((back) => !(place <= back.place && back.place <= until) || stop <= back.position);
   const judged = ofTours(closed);
   const behind = (one) => (one.fact !== "tour_judged" ? one.position ?? 0
-    : judged(one).reduce((most, visit) => (stands(visit.index, visit.closed_at, one.at) ? Math.max(most, visit.index) : most), 0));
-  return [closed.filter((one) => stands(one.index, one.closed_at)), facts.filter((one) => stands(behind(one), one.at))];
+    : judged(one).reduce((most, visit) => (stands(visit.index, visit.place, one.place) ? Math.max(most, visit.index) : most), 0));
+  return [closed.filter((one) => stands(one.index, one.place)), facts.filter((one) => stands(behind(one), one.place))];
 }
 
 /** Visits without the closed ones that a restore took back: where they were passed over then, another holder's made their steps. */
@@ -91,7 +110,8 @@ function kept(visits, facts) {
 }
 
 /** Held-out losses that the orchestrator measured: [step, loss], one of each step. Visits of one tour begin at one step; `facts` tell of restores, of accumulated tours and of the end; one whose visits are not there yet has no step. */
-export function heldOut(visits, facts = []) {
+export function heldOut(visited, told = [], closes) {
+  const [visits, facts] = placed(visited, told, closes);
   const [stood, measured] = standing(visits.filter((one) => one.outcome === "closed"), facts);
   const closed = closedOnce(stood), ends = new Map(), found = new Map(), judged = ofTours(closed);
   for (const { first_step: first, steps } of closed) ends.set(first, (ends.get(first) ?? first) + steps);

@@ -27,9 +27,9 @@ export class Training {
   update(live) {
     this.live = live;
     this.visits = [...live.visits.values()];
-    this.found = curves(this.visits, live.losses.values(), live.facts);
-    this.validation = heldOut(this.visits, live.facts);
-    const bias = recency(this.visits, live.facts);
+    this.found = curves(this.visits, live.losses.values(), live.facts, live.closes);
+    this.validation = heldOut(this.visits, live.facts, live.closes);
+    const bias = recency(this.visits, live.facts, live.closes);
     show(this.summary, this.#facts(bias));
     this.#draw();
     redrawn(this.tables, () => show(this.tables, fold("As tables: losses on arrival and on leaving, the last losses, privacy", ...this.#tables(bias))));
