@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,9 +13,10 @@ import httpx2
 import pytest
 
 from data_holder import runner
+from shared.errors import GputError
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_answers import answering
-from tests.data_holder.holder_world import SESSION, make_manifest
+from tests.data_holder.holder_world import FEATURES, SESSION, make_archive, make_manifest, problem
 from tests.data_holder.test_holder_approvals import asked
 from tests.data_holder.test_holder_catalogue import database, tamper
 from tests.data_holder.test_holder_visits import visit
@@ -70,13 +72,42 @@ async def test_a_damaged_program_is_shown_once_it_can_be_fetched(
         assert len(asked) == before, "it is whole again"
 
 
-async def test_another_program_in_place_of_the_damaged_one_is_refused(
-    start: Start, flipped: bytes, monkeypatch: pytest.MonkeyPatch
+GONE: dict[str, Callable[[], httpx2.Response]] = {
+    "unknown": lambda: problem(404, "Not found", "unknown-program"),
+    "not for this holder": lambda: problem(403, "Not permitted", "not-in-roster"),
+    "no archive": lambda: httpx2.Response(200, content=b"another"),
+    "another program's": lambda: httpx2.Response(200, content=make_archive(FEATURES + 1)),
+}
+
+
+@pytest.mark.parametrize("gone", GONE)
+async def test_a_decision_is_answered_although_the_damaged_program_cannot_be_had_again(
+    start: Start, flipped: bytes, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
-    async with start() as running:
-        answering(running, monkeypatch, "/archive", lambda number: httpx2.Response(200, content=b"another"))
-        answer = await running.client.get(f"/v1/requests/{SESSION}")
-        assert answer.json()["code"] == "invalid-program"
+    """It was signed and stored, and its answer an error; what is decided by the program still is refused."""
+    async with start(approve="manual") as running:
+        answering(running, monkeypatch, "/archive", lambda number: GONE[gone]())
+        shown = await running.get(f"/v1/requests/{SESSION}")
+        assert (shown["state"], shown["program"]) == ("approved", None)
+        with pytest.raises(GputError):
+            await running.holder.approvals.show(SESSION)
+        said = {"manifest": shown["manifest"], "reason": "consent"}
+        answer = await running.client.post(f"/v1/requests/{SESSION}/veto", json=said)
+        assert (answer.status_code, answer.json()["state"], answer.json()["program"]) == (200, "vetoed", None)
+        await running.until(lambda: running.orchestrator.approvals[-1].decision == "veto")
+
+
+async def test_a_refusal_is_answered_although_the_damaged_program_cannot_be_had_again(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start(approve="manual") as running:
+        manifest = (await asked(running))["manifest"]
+        running.orchestrator.items.clear()
+    tamper(tmp_path, "UPDATE holder_requests SET program = x'00'")
+    async with start(approve="manual") as running:
+        answering(running, monkeypatch, "/archive", lambda number: GONE["unknown"]())
+        answer = await running.client.post(f"/v1/requests/{SESSION}/refuse", json={"manifest": manifest})
+        assert (answer.status_code, answer.json()["state"], answer.json()["program"]) == (200, "refused", None)
 
 
 LATER = "s_00000000000later"
