@@ -68,9 +68,13 @@ class Programs:
         return kept
 
     async def kept(self, session: str, digest: str) -> ProgramManifest | None:
-        """As `of`, of a program that was fetched; None: it was not yet. Raises: VerificationFailed, InvalidProgram."""
-        data = (await self._store.read(lambda connection: rows.request(connection, session)))["program"]
-        return None if data is None else await asyncio.to_thread(verify_program, data, digest)
+        """As `of`, of a program that is here; None: it would be fetched, for the first time or in place of a damaged copy.
+
+        Raises:
+            InvalidProgram: it is none.
+        """
+        data = await self._kept(session)
+        return None if data is None else await asyncio.to_thread(_verified, session, data, digest)
 
     async def _fetched(self, digest: str) -> bytes:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
@@ -83,6 +87,8 @@ def _verified(session: str, data: bytes, digest: str) -> ProgramManifest | None:
         return verify_program(data, digest)
     except VerificationFailed as error:
         _log.warning(
-            "the program that is kept of a session is damaged, and fetched anew", session=session, code=error.code
+            "the program that is kept of a session is damaged: whoever needs it fetches it anew",
+            session=session,
+            code=error.code,
         )
         return None
