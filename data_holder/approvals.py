@@ -82,8 +82,8 @@ class Approvals:
         self._commitments, self._default_dataset = commitments, default_dataset
         self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
         self._deciding = asyncio.Lock()
-        self.programs = Programs(store, link)
-        self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
+        self.programs = Programs(store, link.unhurried)
+        self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link.unhurried)
         defaults = (None if policy is None else policy.dataset, default_dataset)
         self.judging = Judging(name, lambda: self.keys, ledger, catalogue, self.programs, self._predecessors, defaults)
         commitments.told = self._busy

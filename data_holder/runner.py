@@ -59,7 +59,7 @@ class Runner:
         self._catalogue, self._commitments, self._shares = catalogue, commitments, shares
         self._stopping, self.retention = stopping, retention
         self._ending = Ending(ledger, approvals, receipts, link)
-        self._never_begun = NeverBegun(ledger, approvals, link, clock)
+        self._never_begun = NeverBegun(ledger, approvals, link.unhurried, clock)
         self._release, self.listening = release, Listening(link, wait_s, stopping)
         self._queues: dict[str, asyncio.Queue[Item]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}

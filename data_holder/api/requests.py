@@ -162,7 +162,7 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     manifest = request.manifest
     said, owner = verify_decision(state, holder.approvals.keys), verify_signer(state)
     estimate = await expected(
-        holder.orchestrator, session, manifest, program, holder.approvals.name, records=state.records or None,
+        holder.orchestrator.unhurried, session, manifest, program, holder.approvals.name, records=state.records or None,
         ask=shown.state == "waiting",
     )  # fmt: skip
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)
