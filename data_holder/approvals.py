@@ -261,6 +261,10 @@ class Approvals:
         """Requests still waiting for their program or for the policy."""
         return await self._store.read(partial(rows.unconsidered, with_program=self.automatic))
 
+    async def waiting_since(self, at: float) -> list[str]:
+        """Requests that wait for a decision, and came then or before. Raises: Unavailable."""
+        return await self._store.read(lambda connection: rows.waiting_since(connection, at))
+
     async def ended(self, session: str, phase: str, waiting_for: str | None) -> None:
         """The session is over; nothing of it is served any more. `waiting_for`: who still owes something; None once nobody does."""
         if self._ledger.state(session).ended is not None:

@@ -1,6 +1,7 @@
-"""Sessions that the policy approved and of which nothing came: whether the orchestrator still has them. Ends none itself.
+"""Sessions that the policy approved, or nobody decided, and of which nothing came: whether the orchestrator has them. Ends none itself.
 
-Ids can be made up, and nobody ever says that such a session is over. What the orchestrator does not know any more is heard as ended, which
+Ids can be made up, and nobody ever says that such a session is over: neither the first of a manifest, nor those that wait behind it, each
+of which would be approved in its turn. What the orchestrator does not know any more is heard as ended, which
 is taken back should it ask for a channel after all.
 """
 
@@ -42,7 +43,7 @@ class NeverBegun:
         if abs(self._clock() - self._asked_at) < DAY_S:
             return []
         found = []
-        for session in [state.session for state in self._ledger.states() if self._is_late(state)]:
+        for session in await self._late():
             try:
                 if (phase := await self._phase(session)) is not None:
                     found.append(InboxItem(seq=0, kind="ended", session=session, phase=phase))
@@ -59,22 +60,29 @@ class NeverBegun:
         except NotFound as error:
             if error.code != UNKNOWN:
                 raise
-            _log.warning("the orchestrator does not know a session that was approved and never began", session=session)
+            _log.warning("the orchestrator does not know a session that never began", session=session)
             return UNNAMED
         phase = view.get("phase") if isinstance(view, dict) else None
         return phase if phase in ENDS else None
 
-    def _is_late(self, state: SessionState) -> bool:
-        if state.ended is not None or not _by_policy_alone(state):
-            return False
+    async def _late(self) -> list[str]:
+        """Those of which nothing came for so long; what nobody has decided first, so that none of it follows one that is over."""
+        since = self._clock() - KEPT_S
+        asked = {*await self._approvals.waiting_since(since)}
+        open_ones = [state for state in self._ledger.states() if state.ended is None and _came_to_nothing(state)]
+        undecided = [state.session for state in open_ones if state.decision is None and state.session in asked]
+        return [*undecided, *(state.session for state in open_ones if self._is_late(state, since))]
+
+    def _is_late(self, state: SessionState, since: float) -> bool:
         said = verify_decision(state, self._approvals.keys)
-        return said is not None and said.decision == "approve" and said.at <= self._clock() - KEPT_S
+        return said is not None and said.decision == "approve" and said.at <= since
 
 
 def never_began(state: SessionState) -> bool:
-    """Whether all that is kept of it is a policy's word on a session that nobody knew."""
-    return state.ended == UNNAMED and _by_policy_alone(state)
+    """Whether all that is kept of it is what was asked, and a policy's word at most, of a session that nobody knew."""
+    return state.ended == UNNAMED and _came_to_nothing(state)
 
 
-def _by_policy_alone(state: SessionState) -> bool:
-    return not state.channels and not state.receipts and state.decision is not None and state.decision.by == "policy"
+def _came_to_nothing(state: SessionState) -> bool:
+    by_nobody = state.decision is None or state.decision.by == "policy"
+    return by_nobody and not state.channels and not state.receipts

@@ -98,6 +98,12 @@ def unconsidered(connection: Connection, *, with_program: bool) -> list[str]:
     return list(connection.execute(waiting if with_program else waiting.where(REQUESTS.c.program.is_(None))).scalars())
 
 
+def waiting_since(connection: Connection, at: float) -> list[str]:
+    """Sessions that wait for a decision, and asked for it then or before; a damaged time is none."""
+    asked = select(REQUESTS.c.session).where(REQUESTS.c.state == "waiting", REQUESTS.c.received_at <= at)
+    return list(connection.execute(asked).scalars())
+
+
 def request(connection: Connection, session: str) -> Row:
     """Raises: NotFound."""
     return _one(connection, select(REQUESTS).where(REQUESTS.c.session == session), f"session {session!r}")

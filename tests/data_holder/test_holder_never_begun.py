@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx2
 import pytest
 
+from data_holder import runner
+from data_holder.ending import UNNAMED
 from data_holder.never_begun import KEPT_S
 from shared.service.retention import DAY_S
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
+from tests.data_holder.test_holder_manifest_again import IDS, ask, said, settled
 
 
 class Views:
-    """What the orchestrator says of the session itself, and how often it was asked."""
+    """What the orchestrator says of the sessions themselves, `of` some of them another thing, and how often it was asked."""
 
     def __init__(self, running: Running, monkeypatch: pytest.MonkeyPatch, says: httpx2.Response) -> None:
-        self.asked, self.says = 0, says
+        self.asked, self.says, self.of = 0, says, dict[str, httpx2.Response]()
         self._answer = running.orchestrator._answer
         monkeypatch.setattr(running.orchestrator, "_answer", self)
 
     async def __call__(self, request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
-        if path != f"/v1/sessions/{SESSION}":
+        if not re.fullmatch(r"/v1/sessions/s_[a-z0-9]+", path):
             return await self._answer(request, path, body)
         self.asked += 1
-        return self.says
+        return self.of.get(path.rpartition("/")[2], self.says)
 
 
 def unknown() -> httpx2.Response:
@@ -139,3 +143,48 @@ async def test_what_has_a_channel_is_asked_about_by_nobody(running: Running, mon
     views = Views(running, monkeypatch, unknown())
     await look(running, KEPT_S + 60)
     assert (views.asked, running.holder.ledger.state(SESSION).ended) == (0, None)
+
+
+@pytest.mark.parametrize("stays_away", [False, True])
+async def test_what_waits_behind_it_goes_with_it_and_is_not_approved_in_its_turn(
+    running: Running, monkeypatch: pytest.MonkeyPatch, stays_away: bool
+) -> None:
+    """Each month another made-up id of one captured manifest was approved, its data read and hashed for it."""
+    monkeypatch.setattr(runner, "TEND_S", 0.01)
+    ledger = running.holder.ledger
+    ask(running, *IDS)
+    await settled(running, 2)
+    await running.until(lambda: said(running))
+    [first] = said(running)
+    running.orchestrator.items.clear()
+    views = Views(running, monkeypatch, unknown())
+    if stays_away:  # in the middle of it
+        views.of[first] = problem(503, "Unavailable", "away")
+    await look(running, KEPT_S + DAY_S)
+    gone = {*IDS} - {first} if stays_away else {*IDS}
+    await running.until(lambda: {one.session for one in ledger.states() if one.ended == UNNAMED} == gone)
+    await running.until(lambda: not running.holder.runner._considering._taken)
+    assert (views.asked, said(running)) == (3, {first: "approve"})
+    views.of.clear()
+    await look(running, KEPT_S + DAY_S)
+    await running.until(lambda: ledger.find(first) is None or ledger.state(first).ended == UNNAMED)
+    await look(running, KEPT_S + DAY_S)
+    assert not any(ledger.knows(session) for session in IDS)
+    assert said(running) == {first: "approve"}
+
+
+async def test_what_nobody_decided_is_decided_after_all_if_it_is_asked_for_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what the orchestrator knows waits as long as its operator likes."""
+    async with start(approve="manual") as running:
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.holder.ledger.knows(SESSION))
+        views = Views(running, monkeypatch, ANSWERS["it waits for another holder"]())
+        await look(running, KEPT_S + 60)
+        assert (views.asked, running.holder.ledger.state(SESSION).ended) == (1, None)
+        views.says = unknown()
+        await look(running, DAY_S + 60)
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended == UNNAMED)
+        running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended is None)
