@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from data_holder.approvals import Approvals
-from data_holder.ending import ENDS, UNNAMED
+from data_holder.ending import AWAY, ENDS, UNNAMED
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
 from data_holder.protocol.state import SessionState
 from data_holder.requests import verify_decision
-from shared.errors import GputError, NotFound
+from shared.errors import GputError, NotFound, Unavailable, VerificationFailed
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.retention import DAY_S
@@ -35,10 +35,11 @@ class NeverBegun:
         self._asked_at = 0.0
 
     async def ends(self) -> list[InboxItem]:
-        """Ends to be heard as if the inbox had said them; none while the orchestrator does not answer.
+        """Ends to be heard as if the inbox had said them; no more of them once the orchestrator does not answer. What is wrong with one
+        session keeps no other.
 
         Raises:
-            VerificationFailed: a stored decision is not this holder's.
+            Unavailable: the database is away.
         """
         if abs(self._clock() - self._asked_at) < DAY_S:
             return []
@@ -49,7 +50,8 @@ class NeverBegun:
                     found.append(InboxItem(seq=0, kind="ended", session=session, phase=phase))
             except GputError as error:
                 _log.info("not known whether a session goes on", session=session, code=error.code)
-                return found
+                if isinstance(error, Unavailable) and error.code != AWAY:  # nor would it answer for the others
+                    return found
         self._asked_at = self._clock()
         return found
 
@@ -74,7 +76,11 @@ class NeverBegun:
         return [*undecided, *(state.session for state in open_ones if self._is_late(state, since))]
 
     def _is_late(self, state: SessionState, since: float) -> bool:
-        said = verify_decision(state, self._approvals.keys)
+        try:
+            said = verify_decision(state, self._approvals.keys)
+        except VerificationFailed as error:  # a key of before that signed it is lost
+            _log.warning("not known when a session was approved", session=state.session, code=error.code)
+            return False
         return said is not None and said.decision == "approve" and said.at <= since
 
 

@@ -79,7 +79,7 @@ class Runner:
             return
         works = (
             self.listening.run(self._take_in), self._tend(), self._strangers.run(), again_and_again(self.retention.sweep),
-            again_and_again(self._end_unbegun),
+            again_and_again(self._end_unbegun, undone="not known which sessions go on"),
         )  # fmt: skip
         tasks = [asyncio.create_task(work) for work in works]
         try:

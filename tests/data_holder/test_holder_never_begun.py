@@ -7,10 +7,16 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import Connection, insert
 
 from data_holder import runner
-from data_holder.ending import UNNAMED
+from data_holder.ending import AWAY, UNNAMED
+from data_holder.identity import OwnKeys
 from data_holder.never_begun import KEPT_S
+from data_holder.protocol.state import REQUEST, request_body
+from data_holder.tables import rows
+from data_holder.tables.schema import REQUESTS
+from shared.crypto.signing import PartyKey
 from shared.service.retention import DAY_S
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
@@ -105,8 +111,8 @@ async def test_what_it_knows_or_does_not_say_stays(
     await look(running, KEPT_S + 60)
     assert (views.asked, running.holder.ledger.state(SESSION).ended) == (1, None)
     await look(running, 60)
-    heard = views.says.status_code == 200
-    assert views.asked == (1 if heard else 2), "who has answered is asked a day later"
+    heard = views.says.status_code != 503
+    assert views.asked == (1 if heard else 2), "who has answered, whatever it was, is asked a day later"
     await look(running, DAY_S)
     assert views.asked == (2 if heard else 3)
     assert running.holder.ledger.state(SESSION).ended is None
@@ -188,3 +194,51 @@ async def test_what_nobody_decided_is_decided_after_all_if_it_is_asked_for_again
         await running.until(lambda: running.holder.ledger.state(SESSION).ended == UNNAMED)
         running.orchestrator.ask_approval(make_manifest(running.orchestrator_key()))
         await running.until(lambda: running.holder.ledger.state(SESSION).ended is None)
+
+
+WRONG: dict[str, Any] = {
+    "not for this holder": lambda: problem(403, "Not permitted", "not-in-roster"),
+    "no key for it": lambda: problem(503, "Unavailable", AWAY),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_what_is_wrong_with_one_session_keeps_no_other(
+    running: Running, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """The first that was refused ended the looking, each time anew and for good."""
+    for number, session in enumerate(IDS):
+        ask(running, session, name=f"study-{number}")
+    await running.until(lambda: len(said(running)) == len(IDS))
+    views = Views(running, monkeypatch, unknown())
+    first, *others = [state.session for state in running.holder.ledger.states()]
+    views.of[first] = WRONG[wrong]()
+    await look(running, KEPT_S + DAY_S)
+    await running.until(lambda: all(running.holder.ledger.state(session).ended == UNNAMED for session in others))
+    assert (views.asked, running.holder.ledger.state(first).ended) == (len(IDS), None)
+
+
+async def test_an_approval_whose_former_key_is_lost_keeps_no_other(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(running, IDS[0])
+    await running.until(lambda: said(running) == {IDS[0]: "approve"})
+    running.orchestrator.items.clear()
+    ledger, approvals = running.holder.ledger, running.holder.approvals
+    monkeypatch.setattr(approvals, "keys", OwnKeys(PartyKey.generate()))
+    await ledger.record("s_anotherone000000", [(REQUEST, request_body(ledger.state(IDS[0]).manifest, None))], another)
+    views = Views(running, monkeypatch, unknown())
+    await look(running, KEPT_S + DAY_S)
+    await running.until(lambda: ledger.state("s_anotherone000000").ended == UNNAMED)
+    assert (views.asked, ledger.state(IDS[0]).ended) == (1, None)
+
+
+def another(connection: Connection) -> None:
+    """The row of one that was asked for beside the session, and that nobody decided."""
+    row = rows.request(connection, IDS[0]) | {
+        "session": "s_anotherone000000",
+        "state": "waiting",
+        "decided_by": None,
+        "delivered": False,
+    }
+    connection.execute(insert(REQUESTS).values(**row))
