@@ -139,7 +139,9 @@ def assemble(
     peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
     link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
     reads = LongReads(lambda: stopping.is_set)
-    catalogue = Catalogue(settings.name, store, settings.datasets, settings.data_dir / "converted", clock, reads)
+    catalogue = Catalogue(
+        settings.name, store, settings.datasets, settings.data_dir / "converted", clock, reads, ledger.spoilt
+    )
     commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", reads)
     approvals = Approvals(
         name=settings.name, keys=foundation.keys, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,

@@ -105,6 +105,10 @@ class Ledger:
         """Why the session is refused, if it is."""
         return self._refused.get(session)
 
+    def spoilt(self) -> frozenset[str]:
+        """Sessions whose journal was changed: nothing is served of them any more. That of a newer release is none."""
+        return frozenset(session for session, error in self._refused.items() if isinstance(error, VerificationFailed))
+
     async def facts(self, session: str, kind: str) -> list[dict[str, Any]]:
         """The session's facts of one kind, in order, from its journal, whose MACs are verified once more: for what no state remembers.
 
