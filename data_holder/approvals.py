@@ -25,6 +25,7 @@ from data_holder.identity import OwnKeys
 from data_holder.judging import Judging
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.once_at_a_time import OnceAtATime
 from data_holder.policy import Policy
 from data_holder.policy_rules import evaluate
 from data_holder.programs import Programs
@@ -81,7 +82,7 @@ class Approvals:
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
         self._commitments, self._default_dataset = commitments, default_dataset
         self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
-        self._deciding = asyncio.Lock()
+        self._deciding, self.once = asyncio.Lock(), OnceAtATime(lambda: self.keys, ledger)
         self.programs = Programs(store, link.unhurried)
         self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link.unhurried)
         defaults = (None if policy is None else policy.dataset, default_dataset)

@@ -12,7 +12,7 @@ from data_holder.approvals import Approvals
 from data_holder.deciding import Word
 from data_holder.fitting import UNFIT
 from data_holder.ledger import Ledger
-from data_holder.once_at_a_time import MANIFEST_AGAIN, OnceAtATime, manifest_again
+from data_holder.once_at_a_time import MANIFEST_AGAIN
 from data_holder.outward import sentence
 from data_holder.pauses import Due
 from data_holder.policy_rules import OWNERS, UNKNOWN_OWNER, allowed
@@ -37,7 +37,7 @@ class Considering:
 
     def __init__(self, approvals: Approvals, ledger: Ledger, trouble: TroubleOf) -> None:
         self._approvals, self._ledger, self._trouble = approvals, ledger, trouble
-        self._once = OnceAtATime(approvals, ledger)
+        self._once = approvals.once
         self._taken: set[str] = set()
         self._failed: dict[str, Due] = {}
 
@@ -92,9 +92,7 @@ class Considering:
         request, program = await self._approvals.examined(session)
         findings = self._approvals.findings(session, request, program)
         if not self._approvals.automatic:
-            other = self._once.other(session)
-            beside = [] if other is None else [manifest_again(other)]
-            await self._approvals.put_before(session, [*findings, *beside], "this holder's operator")
+            await self._approvals.put_before(session, findings, "this holder's operator")
             return
         await self._approvals.put_before(session, findings, "this holder's policy")
         if not allowed(findings):
@@ -115,7 +113,7 @@ class Considering:
     async def _again(self, session: str, findings: list[RuleFinding], other: str) -> None:
         """The policy allows it, beside one that goes on: a person may want both; who shows an owner's manifest twice gets one."""
         whom = f"this holder's operator ({MANIFEST_AGAIN}: session {other} of the same manifest goes on)"
-        await self._approvals.put_before(session, [*findings, manifest_again(other)], whom)
+        await self._approvals.put_before(session, findings, whom)
         self._once.put_behind(session, other)
         _log.warning("another session of a manifest that was approved is asked for", session=session, beside=other)
 

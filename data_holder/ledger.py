@@ -106,7 +106,7 @@ class Ledger:
         return self._refused.get(session)
 
     def spoilt(self) -> frozenset[str]:
-        """Sessions whose journal was changed: nothing is served of them any more. That of a newer release is none."""
+        """Sessions whose journal was changed: nothing is served of them any more. One that a newer release has written is none of them."""
         return frozenset(session for session, error in self._refused.items() if isinstance(error, VerificationFailed))
 
     async def facts(self, session: str, kind: str) -> list[dict[str, Any]]:
