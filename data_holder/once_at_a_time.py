@@ -57,7 +57,10 @@ class OnceAtATime:
         try:
             yield
         finally:
-            del self._approving[manifest]
+            if (
+                self._approving.get(manifest) == session
+            ):  # by now it may be the next one's: this one has ended meanwhile
+                del self._approving[manifest]
 
     def put_behind(self, session: str, other: str) -> None:
         """The policy looks at it again once the other one has ended, unless somebody decides before."""

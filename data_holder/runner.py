@@ -132,6 +132,8 @@ class Runner:
             self._hand_on(item.session, item)
 
     def _hand_on(self, session: str, item: Item) -> None:
+        if isinstance(item, InboxItem) and item.kind == "ended":
+            self._considering.leave(session)  # which may read its data for hours, and is done before
         if not isinstance(item, InboxItem) or item.kind == "approval_wanted" or self._is_served(session):
             self._enqueue(session, item)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -91,6 +92,66 @@ async def test_none_is_read_for_while_the_first_is_being_approved(
     free.set()
     await running.until(lambda: said(running) == {IDS[0]: "approve"})
     assert await settled(running, 2) == {*IDS[1:]}
+
+
+async def test_the_next_does_not_wait_for_what_is_read_for_one_that_has_ended(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end stood behind its own reading, which may take hours, and it was approved after its owner had cancelled it."""
+    count, free, inspect = list[str](), threading.Event(), catalogue.inspect_dataset
+
+    def held(*arguments: Any, **options: Any) -> Any:
+        count.append("read")
+        assert len(count) > 1 or free.wait(60)
+        return inspect(*arguments, **options)
+
+    monkeypatch.setattr(catalogue, "inspect_dataset", held)
+    try:
+        ask(running, IDS[0])
+        await running.until(lambda: count)
+        ask(running, IDS[1])
+        await settled_behind(running, IDS[1])
+        running.orchestrator.post("ended", session=IDS[0], phase="CANCELLED")
+        await running.until(lambda: said(running) == {IDS[1]: "approve"})
+        assert running.holder.ledger.state(IDS[0]).ended == "CANCELLED"
+    finally:
+        free.set()
+    await running.until(lambda: not running.holder.runner._considering._taken)
+    assert said(running) == {IDS[1]: "approve"}
+    assert running.holder.ledger.state(IDS[0]).decision is None
+
+
+async def settled_behind(running: Running, session: str) -> None:
+    for _ in range(2000):
+        if ((await shown(running)).get(session, {}).get("waiting_for") or "").startswith(BEHIND):
+            return
+        await running.until(lambda: True)
+    raise AssertionError(await shown(running))
+
+
+async def test_what_has_ended_before_its_turn_is_not_read_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker is busy with what was said before."""
+    read, wait = list[str](), asyncio.Event()
+    inspect = catalogue.inspect_dataset
+    monkeypatch.setattr(catalogue, "inspect_dataset", lambda *a, **o: read.append("read") or inspect(*a, **o))
+    honest = running.holder.approvals.receive
+
+    async def slow(session: str, *rest: Any) -> None:
+        await honest(session, *rest)
+        await wait.wait()
+
+    monkeypatch.setattr(running.holder.approvals, "receive", slow)
+    ask(running, IDS[0])
+    await running.until(lambda: running.holder.ledger.knows(IDS[0]))
+    await running.until(lambda: running.holder.runner._considering._taken)
+    running.orchestrator.post("ended", session=IDS[0], phase="CANCELLED")
+    await running.until(lambda: running.holder.runner._considering._left)
+    wait.set()
+    await running.until(lambda: running.holder.ledger.state(IDS[0]).ended == "CANCELLED")
+    assert (read, said(running)) == ([], {})
+    assert not running.holder.runner._considering._left
 
 
 @pytest.mark.parametrize("how", ["its end", "a veto"])
