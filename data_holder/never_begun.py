@@ -1,8 +1,9 @@
 """Sessions that the policy approved, or nobody decided, and of which nothing came: whether the orchestrator has them. Ends none itself.
 
 Ids can be made up, and nobody ever says that such a session is over: neither the first of a manifest, nor those that wait behind it, each
-of which would be approved in its turn. What the orchestrator does not know any more is heard as ended, which
-is taken back should it ask for a channel after all.
+of which would be approved in its turn. Asked about is as well whatever stands in front of others of its manifest, were it but to say that
+it has ended: who submits a manifest again waits for that. What the orchestrator does not know any more is heard as ended, which is taken
+back should it ask for a channel after all.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class NeverBegun:
         if abs(self._clock() - self._asked_at) < DAY_S:
             return []
         found = []
-        for session in await self._late():
+        for session, long_enough in (await self._doubtful()).items():
             try:
-                if (phase := await self._phase(session)) is not None:
+                phase = await self._phase(session)
+                if phase is not None and (long_enough or phase != UNNAMED):
                     found.append(InboxItem(seq=0, kind="ended", session=session, phase=phase))
             except GputError as error:
                 _log.info("not known whether a session goes on", session=session, code=error.code)
@@ -62,14 +64,21 @@ class NeverBegun:
         except NotFound as error:
             if error.code != UNKNOWN:
                 raise
-            _log.warning("the orchestrator does not know a session that never began", session=session)
+            _log.warning("the orchestrator does not know a session that it asked for", session=session)
             return UNNAMED
         phase = view.get("phase") if isinstance(view, dict) else None
         return phase if phase in ENDS else None
 
-    async def _late(self) -> list[str]:
-        """Those of which nothing came for so long; what nobody has decided first, so that none of it follows one that is over."""
+    async def _doubtful(self) -> dict[str, bool]:
+        """Those to ask about, and whether nothing came of them for so long that one is over that the orchestrator does not know."""
         since = self._clock() - KEPT_S
+        late = dict.fromkeys(await self._late(since), True)
+        in_front = self._approvals.once.in_front() - late.keys()
+        quiet = await self._ledger.quiet_since(since) if in_front else set()
+        return late | {session: session in quiet for session in in_front}
+
+    async def _late(self, since: float) -> list[str]:
+        """Those of which nothing came since then; what nobody has decided first, so that none of it follows one that is over."""
         asked = {*await self._approvals.waiting_since(since)}
         open_ones = [state for state in self._ledger.states() if state.ended is None and _came_to_nothing(state)]
         undecided = [state.session for state in open_ones if state.decision is None and state.session in asked]

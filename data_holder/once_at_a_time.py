@@ -69,10 +69,14 @@ class OnceAtATime:
     def not_behind(self, waiting: Iterable[str]) -> list[str]:
         """Those of all that wait for a decision that were put behind none, or behind one that goes on no more."""
         open_ones = list(waiting)
-        in_front = {other for other in set(self._behind.values()) if self._is_in_front(other)}
+        in_front = self.in_front()
         known = set(open_ones)
         self._behind = {one: other for one, other in self._behind.items() if one in known and other in in_front}
         return [one for one in open_ones if one not in self._behind]
+
+    def in_front(self) -> set[str]:
+        """Those that go on and that another one was put behind."""
+        return {other for other in self._behind.values() if self._is_in_front(other)}
 
     def _is_in_front(self, other: str) -> bool:
         state = self._ledger.find(other)

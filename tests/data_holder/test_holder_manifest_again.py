@@ -102,7 +102,7 @@ async def test_the_next_does_not_wait_for_what_is_read_for_one_that_has_ended(
 
     def held(*arguments: Any, **options: Any) -> Any:
         count.append("read")
-        assert len(count) > 1 or free.wait(60)
+        assert len(count) > 1 or free.wait(600)
         return inspect(*arguments, **options)
 
     monkeypatch.setattr(catalogue, "inspect_dataset", held)
@@ -147,7 +147,8 @@ async def test_what_has_ended_before_its_turn_is_not_read_for(
     await running.until(lambda: running.holder.ledger.knows(IDS[0]))
     await running.until(lambda: running.holder.runner._considering._taken)
     running.orchestrator.post("ended", session=IDS[0], phase="CANCELLED")
-    await running.until(lambda: running.holder.runner._considering._left)
+    queue = running.holder.runner._queues[IDS[0]]
+    await running.until(lambda: queue.qsize() == 2)  # behind what was to be considered
     wait.set()
     await running.until(lambda: running.holder.ledger.state(IDS[0]).ended == "CANCELLED")
     assert (read, said(running)) == ([], {})

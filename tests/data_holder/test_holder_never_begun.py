@@ -196,6 +196,43 @@ async def test_what_nobody_decided_is_decided_after_all_if_it_is_asked_for_again
         await running.until(lambda: running.holder.ledger.state(SESSION).ended is None)
 
 
+async def in_front(running: Running) -> None:
+    """A session that has begun, and another of the same manifest that waits behind it."""
+    await running.approved_with_channel()
+    manifest = running.orchestrator.manifest
+    assert manifest is not None
+    running.orchestrator.ask_approval(manifest, session=IDS[1])
+    await settled(running, 1)
+
+
+async def test_what_stands_in_front_of_another_and_is_lost_goes_once_nothing_came_of_it_for_long(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The orchestrator's database was put back to before it, and its owner submitted the manifest again: that waited for good."""
+    monkeypatch.setattr(runner, "TEND_S", 0.01)
+    await in_front(running)
+    views, ledger = Views(running, monkeypatch, unknown()), running.holder.ledger
+    views.of[IDS[1]] = ANSWERS["it waits for another holder"]()
+    await look(running, KEPT_S - DAY_S)
+    assert (views.asked, ledger.state(SESSION).ended) == (1, None)
+    await look(running, DAY_S + 60)
+    await running.until(lambda: said(running).get(IDS[1]) == "approve")
+    assert ledger.state(SESSION).ended == UNNAMED
+    await look(running, KEPT_S + DAY_S)
+    assert ledger.knows(SESSION), "it had begun"
+
+
+async def test_what_stands_in_front_of_another_and_has_ended_is_heard_of_within_a_day(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "TEND_S", 0.01)
+    await in_front(running)
+    Views(running, monkeypatch, httpx2.Response(200, json={"id": SESSION, "phase": "CANCELLED"}))
+    await look(running, DAY_S + 60)
+    await running.until(lambda: said(running).get(IDS[1]) == "approve")
+    assert running.holder.ledger.state(SESSION).ended == "CANCELLED"
+
+
 WRONG: dict[str, Any] = {
     "not for this holder": lambda: problem(403, "Not permitted", "not-in-roster"),
     "no key for it": lambda: problem(503, "Unavailable", AWAY),
