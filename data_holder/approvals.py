@@ -25,6 +25,7 @@ from data_holder.identity import OwnKeys
 from data_holder.judging import Judging
 from data_holder.ledger import Ledger
 from data_holder.links import OrchestratorLink
+from data_holder.once_at_a_time import OnceAtATime
 from data_holder.policy import Policy
 from data_holder.policy_rules import evaluate
 from data_holder.programs import Programs
@@ -81,9 +82,9 @@ class Approvals:
         self._ledger, self._store, self._catalogue, self._link, self._clock = ledger, store, catalogue, link, clock
         self._commitments, self._default_dataset = commitments, default_dataset
         self.delivery, self.awaiting = Delivery(ledger, store, link), Awaiting(store)
-        self._deciding = asyncio.Lock()
-        self.programs = Programs(store, link)
-        self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link)
+        self._deciding, self.once = asyncio.Lock(), OnceAtATime(lambda: self.keys, ledger)
+        self.programs = Programs(store, link.unhurried)
+        self._predecessors = Predecessors(name, lambda: self.keys, ledger, store, link.unhurried)
         defaults = (None if policy is None else policy.dataset, default_dataset)
         self.judging = Judging(name, lambda: self.keys, ledger, catalogue, self.programs, self._predecessors, defaults)
         commitments.told = self._busy
@@ -260,6 +261,10 @@ class Approvals:
     async def unconsidered(self) -> list[str]:
         """Requests still waiting for their program or for the policy."""
         return await self._store.read(partial(rows.unconsidered, with_program=self.automatic))
+
+    async def waiting_since(self, at: float) -> list[str]:
+        """Requests that wait for a decision, and came then or before. Raises: Unavailable."""
+        return await self._store.read(lambda connection: rows.waiting_since(connection, at))
 
     async def ended(self, session: str, phase: str, waiting_for: str | None) -> None:
         """The session is over; nothing of it is served any more. `waiting_for`: who still owes something; None once nobody does."""

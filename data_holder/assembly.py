@@ -135,12 +135,12 @@ def assemble(
     watch: Callable[[VisitReport], None] = lambda report: None,
 ) -> Holder:  # fmt: skip
     """Introduce the parts to one another. Connects nothing. `watch` is told of each visit's report."""
-    settings, key = foundation.settings, foundation.key
+    settings, key, folder = foundation.settings, foundation.key, foundation.settings.data_dir
     peer = peers.peer(settings.orchestrator_url, "the orchestrator", auth=SignedAuth(key, clock, entropy))
     link, gpu, ledger = OrchestratorLink(peer), LinkCounters(), Ledger(store, clock)
     reads = LongReads(lambda: stopping.is_set)
-    catalogue = Catalogue(settings.name, store, settings.datasets, settings.data_dir / "converted", clock, reads)
-    commitments = Commitments(settings.name, catalogue, settings.data_dir / "trees", reads)
+    catalogue = Catalogue(settings.name, store, settings.datasets, folder / "converted", clock, reads, ledger.spoilt)
+    commitments = Commitments(settings.name, catalogue, folder / "trees", reads)
     approvals = Approvals(
         name=settings.name, keys=foundation.keys, ledger=ledger, store=store, catalogue=catalogue, commitments=commitments, link=link,
         clock=clock, policy=foundation.policy, automatic=settings.approve == "policy", default_dataset=settings.dataset,

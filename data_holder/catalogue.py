@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,9 +60,10 @@ class Catalogue:
     for the sessions that were approved with it, and for a while."""
 
     def __init__(
-        self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock, reads: LongReads
-    ) -> None:
-        self._holder, self._store, self._reads = holder, store, reads
+        self, holder: str, store: Store, configured: dict[str, Path], cache_dir: Path, clock: Clock, reads: LongReads,
+        spoilt: Callable[[], Collection[str]],
+    ) -> None:  # fmt: skip
+        self._holder, self._store, self._reads, self._spoilt = holder, store, reads, spoilt
         self._configured = configured
         self._cache_dir = cache_dir
         self._clock, self.withdrawals = clock, Withdrawals(configured, clock)
@@ -152,7 +154,7 @@ class Catalogue:
             NotFound, Conflict: as `rows.remove_dataset`. Conflict: `dataset-of-settings`.
         """
         self._insist_added(name)
-        await self._store.write(lambda connection: rows.remove_dataset(connection, name))
+        await self._store.write(lambda connection: rows.remove_dataset(connection, name, self._spoilt()))
         await self.tidy()
 
     def _insist_added(self, name: str) -> None:
@@ -171,7 +173,9 @@ class Catalogue:
     async def tidy(self) -> None:
         """Remove datasets withdrawn for long that no approved session needs, and what was converted of files that are no dataset's any
         more, or are gone: it holds their records."""
-        self.withdrawals.tell(await self._store.write(self.withdrawals.forget))
+        self.withdrawals.tell(
+            await self._store.write(lambda connection: self.withdrawals.forget(connection, self._spoilt()))
+        )
         kept = await self._store.read(rows.all_datasets)
         paths = {*self._configured.values(), *(Path(str(row["path"])) for row in kept)}
         try:

@@ -6,13 +6,14 @@ refusal is said for good, so it refuses what its rules deny, and data that were 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from data_holder.approvals import Approvals
 from data_holder.deciding import Word
 from data_holder.fitting import UNFIT
 from data_holder.ledger import Ledger
-from data_holder.once_at_a_time import MANIFEST_AGAIN, OnceAtATime, manifest_again
+from data_holder.once_at_a_time import MANIFEST_AGAIN
 from data_holder.outward import sentence
 from data_holder.pauses import Due
 from data_holder.policy_rules import OWNERS, UNKNOWN_OWNER, allowed
@@ -37,8 +38,10 @@ class Considering:
 
     def __init__(self, approvals: Approvals, ledger: Ledger, trouble: TroubleOf) -> None:
         self._approvals, self._ledger, self._trouble = approvals, ledger, trouble
-        self._once = OnceAtATime(approvals, ledger)
+        self._once = approvals.once
         self._taken: set[str] = set()
+        self._at_work: dict[str, asyncio.Task[None]] = {}
+        self._left: set[str] = set()
         self._failed: dict[str, Due] = {}
 
     async def due(self) -> list[str]:
@@ -55,11 +58,19 @@ class Considering:
         self._taken.add(session)
         return True
 
+    def leave(self, session: str) -> None:
+        """It is said to be over: what is being considered is given up, and what was taken is not begun, for its end is heard behind that,
+        and another session of its manifest waits for it. A thread that reads its data reads to its end, for nobody."""
+        if (work := self._at_work.get(session)) is not None:
+            work.cancel()
+        elif session in self._taken:
+            self._left.add(session)
+
     async def consider(self, session: str) -> None:
         """Consider a session that was taken. What does not work is shown to the operator, and tried again later."""
         trouble = self._trouble(session, "request not considered yet")
         try:
-            await self._consider(session)
+            await self._unless_left(session)
         except GputError as error:
             if self._is_open(session):
                 self._once_more(session, AWAY_PAUSE_S if isinstance(error, Unavailable) else LAST_PAUSE_S)
@@ -71,6 +82,7 @@ class Considering:
             raise
         finally:
             self._taken.discard(session)
+            self._left.discard(session)
         self._failed.pop(session, None)
         trouble.over()
 
@@ -86,15 +98,30 @@ class Considering:
     def _once_more(self, session: str, last_s: float) -> None:
         self._failed[session] = Due.after(self._failed.get(session), FIRST_PAUSE_S, last_s)
 
+    async def _unless_left(self, session: str) -> None:
+        if session in self._left:
+            return
+        work = self._at_work[session] = asyncio.create_task(self._consider(session))
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:  # the service stops
+            work.cancel()
+            await asyncio.wait([work])
+            raise
+        finally:
+            del self._at_work[session]
+        if work.cancelled():
+            _log.info("a session that is said to be over is not considered any more", session=session)
+            return
+        work.result()
+
     async def _consider(self, session: str) -> None:
         if not await self._approvals.is_waiting(session):
             return
         request, program = await self._approvals.examined(session)
         findings = self._approvals.findings(session, request, program)
         if not self._approvals.automatic:
-            other = self._once.other(session)
-            beside = [] if other is None else [manifest_again(other)]
-            await self._approvals.put_before(session, [*findings, *beside], "this holder's operator")
+            await self._approvals.put_before(session, findings, "this holder's operator")
             return
         await self._approvals.put_before(session, findings, "this holder's policy")
         if not allowed(findings):
@@ -115,7 +142,7 @@ class Considering:
     async def _again(self, session: str, findings: list[RuleFinding], other: str) -> None:
         """The policy allows it, beside one that goes on: a person may want both; who shows an owner's manifest twice gets one."""
         whom = f"this holder's operator ({MANIFEST_AGAIN}: session {other} of the same manifest goes on)"
-        await self._approvals.put_before(session, [*findings, manifest_again(other)], whom)
+        await self._approvals.put_before(session, findings, whom)
         self._once.put_behind(session, other)
         _log.warning("another session of a manifest that was approved is asked for", session=session, beside=other)
 

@@ -49,7 +49,7 @@ class Ending:
             # Of a name that means nothing here nothing is kept, also not that it is to be told again: any number can be made up, and an
             # end that is true is said again at the orchestrator's next start.
             with suppress(Unavailable):
-                await self._told(session)
+                await _tell(self._link.unhurried, session)
             return
         # Anything there is something owed: earlier releases showed other things over it.
         if self._ledger.state(session).ended is not None and await self._approvals.awaiting.shown(session) is None:
@@ -58,7 +58,7 @@ class Ending:
             await self._receipts.fetch_missed(session)
             await self._receipts.prove_inclusion(session)
             await self._approvals.ended(session, phase, OWED)
-            await self._told(session)
+            await _tell(self._link, session)
         except GputError as error:
             if error.code == GOES_ON:
                 await self.taken_back(session)
@@ -97,6 +97,7 @@ class Ending:
         )  # fmt: skip
         _log.warning("a session goes on whose end was heard", session=session, phase=heard)
 
-    async def _told(self, session: str) -> None:
-        with suppress(NotFound):  # it is removed already, or this orchestrator is of a release that does not ask
-            await self._link.send("PUT", f"/v1/sessions/{session}/end", b"")
+
+async def _tell(link: OrchestratorLink, session: str) -> None:
+    with suppress(NotFound):  # it is removed already, or this orchestrator is of a release that does not ask
+        await link.send("PUT", f"/v1/sessions/{session}/end", b"")

@@ -23,6 +23,7 @@ from shared.service.clock import Clock
 from shared.service.journal import Journal, NewFact, misplaced
 from shared.service.logging import get_logger
 from shared.service.store import Store
+from shared.service.tables import JOURNAL
 from shared.service.vocabulary import Vocabulary
 
 Project = Callable[[Connection], object]
@@ -104,6 +105,15 @@ class Ledger:
     def refusal(self, session: str) -> GputError | None:
         """Why the session is refused, if it is."""
         return self._refused.get(session)
+
+    def spoilt(self) -> frozenset[str]:
+        """Sessions whose journal was changed: nothing is served of them any more. One that a newer release has written is none of them."""
+        return frozenset(session for session, error in self._refused.items() if isinstance(error, VerificationFailed))
+
+    async def quiet_since(self, at: float) -> set[str]:
+        """Sessions of which nothing was written since then. Raises: Unavailable."""
+        quiet = sa.select(JOURNAL.c.stream).group_by(JOURNAL.c.stream).having(sa.func.max(JOURNAL.c.at) <= at)
+        return set(await self._store.read(lambda connection: connection.execute(quiet).scalars().all()))
 
     async def facts(self, session: str, kind: str) -> list[dict[str, Any]]:
         """The session's facts of one kind, in order, from its journal, whose MACs are verified once more: for what no state remembers.

@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, cast
 
 from shared.canonical import MAX_JSON_BYTES, json_bytes
@@ -22,6 +23,8 @@ from shared.wire.copy import MAX_PORT_WAIT_MS, PORT_TIMING, SERVER_TIMING
 MOST_CALLS: Final = 32
 """Calls of the orchestrator that may be under way at once, but for those that wait for news: the next one waits for one of them. Each
 session's worker makes its own, and how many sessions there are is the orchestrator's word."""
+MOST_UNHURRIED: Final = 8
+"""And so many of those that may be both many and long, apart from the others: programs that do not come must not stand before a veto."""
 JSON, NO_CONTENT = {"content-type": "application/json"}, 204
 _WAITED: Final = re.compile(rf"{PORT_TIMING};dur=([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)")
 
@@ -39,12 +42,17 @@ class LinkCounters:
 
 
 class OrchestratorLink:
-    """Signed JSON calls to the orchestrator. Takes documents only, never chunks."""
+    """Signed JSON calls to the orchestrator. Takes documents only, never chunks. `most`: under way at once."""
 
-    def __init__(self, peer: PeerClient) -> None:
+    def __init__(self, peer: PeerClient, counters: LinkCounters | None = None, most: int = MOST_CALLS) -> None:
         self._peer = peer
-        self.counters = LinkCounters()
-        self._free = asyncio.Semaphore(MOST_CALLS)
+        self.counters = LinkCounters() if counters is None else counters
+        self._free = asyncio.Semaphore(most)
+
+    @cached_property
+    def unhurried(self) -> OrchestratorLink:
+        """For what is asked of sessions that nobody has decided, or that are not known here: it takes no turn of the others."""
+        return OrchestratorLink(self._peer, self.counters, MOST_UNHURRIED)
 
     async def news(self, path: str, *, params: dict[str, str | int], timeout_s: float) -> Any:
         """GET, by a long-poll: it takes nobody's turn, and waits for none. Raises: as `get_json`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Final
 
 from data_holder.links import OrchestratorLink
@@ -11,7 +10,7 @@ from data_holder.requests import program_from_archive, verify_program
 from data_holder.tables import rows
 from data_holder.tables.schema import REQUESTS
 from shared.claims.program import ProgramManifest
-from shared.errors import Unavailable, VerificationFailed
+from shared.errors import GputError, VerificationFailed
 from shared.service.logging import get_logger
 from shared.service.statements import update_row
 from shared.service.store import Store
@@ -50,25 +49,32 @@ class Programs:
         return program
 
     async def to_show(self, session: str, digest: str) -> ProgramManifest | None:
-        """As `of`; None where it was never fetched, or is damaged and cannot be fetched for now.
+        """As `of`; None where it was never fetched, or is damaged and cannot be had again: by then a decision may be signed and stored, and
+        an error in its place would say that it was not.
 
         Raises:
-            VerificationFailed, InvalidProgram: as `of`.
+            NotFound: no such request.
         """
         if await self._kept(session) is None:
             return None
-        with suppress(Unavailable):
+        try:
             return await self.of(session, digest)
-        return None
+        except GputError as error:
+            _log.warning("a session's program cannot be shown", session=session, code=error.code, detail=error.detail)
+            return None
 
     async def _kept(self, session: str) -> bytes | None:
         kept: bytes | None = (await self._store.read(lambda connection: rows.request(connection, session)))["program"]
         return kept
 
     async def kept(self, session: str, digest: str) -> ProgramManifest | None:
-        """As `of`, of a program that was fetched; None: it was not yet. Raises: VerificationFailed, InvalidProgram."""
-        data = (await self._store.read(lambda connection: rows.request(connection, session)))["program"]
-        return None if data is None else await asyncio.to_thread(verify_program, data, digest)
+        """As `of`, of a program that is here; None: it would be fetched, for the first time or in place of a damaged copy.
+
+        Raises:
+            InvalidProgram: it is none.
+        """
+        data = await self._kept(session)
+        return None if data is None else await asyncio.to_thread(_verified, session, data, digest)
 
     async def _fetched(self, digest: str) -> bytes:
         archive = await self._link.get(f"/v1/programs/{digest}/archive")
@@ -81,6 +87,8 @@ def _verified(session: str, data: bytes, digest: str) -> ProgramManifest | None:
         return verify_program(data, digest)
     except VerificationFailed as error:
         _log.warning(
-            "the program that is kept of a session is damaged, and fetched anew", session=session, code=error.code
+            "the program that is kept of a session is damaged: whoever needs it fetches it anew",
+            session=session,
+            code=error.code,
         )
         return None

@@ -59,7 +59,7 @@ class Runner:
         self._catalogue, self._commitments, self._shares = catalogue, commitments, shares
         self._stopping, self.retention = stopping, retention
         self._ending = Ending(ledger, approvals, receipts, link)
-        self._never_begun = NeverBegun(ledger, approvals, link, clock)
+        self._never_begun = NeverBegun(ledger, approvals, link.unhurried, clock)
         self._release, self.listening = release, Listening(link, wait_s, stopping)
         self._queues: dict[str, asyncio.Queue[Item]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -79,7 +79,7 @@ class Runner:
             return
         works = (
             self.listening.run(self._take_in), self._tend(), self._strangers.run(), again_and_again(self.retention.sweep),
-            again_and_again(self._end_unbegun),
+            again_and_again(self._end_unbegun, undone="not known which sessions go on"),
         )  # fmt: skip
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -132,6 +132,8 @@ class Runner:
             self._hand_on(item.session, item)
 
     def _hand_on(self, session: str, item: Item) -> None:
+        if isinstance(item, InboxItem) and item.kind == "ended":
+            self._considering.leave(session)  # which may read its data for hours, and is done before
         if not isinstance(item, InboxItem) or item.kind == "approval_wanted" or self._is_served(session):
             self._enqueue(session, item)
         else:

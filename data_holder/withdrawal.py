@@ -83,12 +83,12 @@ class Withdrawals:
         for name in new:
             _log.warning("a dataset is not in the settings any more", dataset=name, remedy=_REMEDY)
 
-    def forget(self, connection: Connection) -> list[rows.Row]:
-        """Remove those withdrawn for long that no approved session needs; what was kept of them."""
+    def forget(self, connection: Connection, spoilt: Collection[str]) -> list[rows.Row]:
+        """Remove those withdrawn for long that no approved session needs, but for `spoilt` ones; what was kept of them."""
         last = self._clock() - FORGOTTEN_S
         known = [row for row in rows.all_datasets(connection) if _counts(row) and row["added_at"] <= last]
         found = [row for row in known if self.is_withdrawn(row)]
-        gone = rows.drop_unused(connection, [row["name"] for row in found])
+        gone = rows.drop_unused(connection, [row["name"] for row in found], spoilt)
         return [row for row in found if row["name"] in gone]
 
     def tell(self, gone: Collection[rows.Row]) -> None:

@@ -148,9 +148,9 @@ class EstimateView(Body):
 
 
 class RequestDetail(RequestView):
-    """The request in full: the manifest as approved by digest, the program (null until fetched), the root this holder signed for, the
-    privacy that its records would spend (null where the manifest asks for none), the newest log head it saw (null before the first), and
-    the measurements of orchestrators that its share of the session's key was given to."""
+    """The request in full: the manifest as approved by digest, the program (null until fetched, or while a damaged copy cannot be had
+    again), the root this holder signed for, the privacy that its records would spend (null where the manifest asks for none), the newest
+    log head it saw (null before the first), and the measurements of orchestrators that its share of the session's key was given to."""
 
     decision: Decision | None = Field(description="this holder's newest word, by its signature; null: none yet")
     document: dict[str, Any]

@@ -147,7 +147,7 @@ async def check_policy(body: SessionBody, _: Writer, holder: HolderDep) -> Check
     if holder.foundation.policy is None:
         raise Conflict("this holder has no policy file", code="no-policy", remedy="Set policy to a TOML file")
     request, program = await holder.approvals.show(body.session)
-    findings = holder.approvals.findings(body.session, request, program)
+    findings = [*holder.approvals.findings(body.session, request, program), *holder.approvals.once.found(body.session)]
     return CheckResult.model_validate(
         {"allowed": allowed(findings), "findings": [finding.as_json() for finding in findings]}
     )
@@ -162,7 +162,7 @@ async def _detail(holder: Holder, session: str) -> RequestDetail:
     manifest = request.manifest
     said, owner = verify_decision(state, holder.approvals.keys), verify_signer(state)
     estimate = await expected(
-        holder.orchestrator, session, manifest, program, holder.approvals.name, records=state.records or None,
+        holder.orchestrator.unhurried, session, manifest, program, holder.approvals.name, records=state.records or None,
         ask=shown.state == "waiting",
     )  # fmt: skip
     planned = spent(manifest, holder.approvals.name, manifest.rounds, state.records or None)

@@ -15,6 +15,7 @@ from data_holder.api.models import ReceiptView, RequestView, VisitView
 from data_holder.approvals import STATES
 from data_holder.assembly import Holder
 from data_holder.dataset_options import kept_options
+from data_holder.once_at_a_time import MANIFEST_AGAIN
 from data_holder.receipts import explain, kept_checks
 from data_holder.requests import verify_decision
 from data_holder.rule_finding import kept_findings
@@ -49,7 +50,10 @@ def dataset_view(holder: Holder, row: rows.Row) -> DatasetView:
 
 def request_view(holder: Holder, row: rows.Row) -> RequestView:
     """A request's row; where it is damaged, by this holder's journal."""
-    found = [finding.as_json() for finding in kept_findings(row["findings"])]
+    kept = [
+        finding for finding in kept_findings(row["findings"]) if finding.rule != MANIFEST_AGAIN
+    ]  # as once it was kept
+    found = [finding.as_json() for finding in (*kept, *holder.approvals.once.found(row["session"]))]
     values = {**{name: row[name] for name in _REQUEST}, "manifest": row["manifest_digest"], "findings": found}
     refusal = holder.ledger.refusal(row["session"])
     fault = None if refusal is None else _REFUSED.format(refusal.code, refusal.advice)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import FiniteFloat, TypeAdapter
@@ -54,28 +54,28 @@ def drop_datasets(connection: Connection, name: str, *, unless: Callable[[Row], 
             connection.execute(delete(DATASETS).where(DATASETS.c.name == name))
 
 
-def remove_dataset(connection: Connection, name: str) -> None:
-    """Raises: NotFound; Conflict `dataset-in-use` while an approved session uses it."""
+def remove_dataset(connection: Connection, name: str, spoilt: Collection[str]) -> None:
+    """Raises: NotFound; Conflict `dataset-in-use` while an approved session uses it, but for `spoilt` ones, which use nothing any more."""
     dataset(connection, name)
-    if (session := _used_by(connection, name)) is not None:
+    if (session := _used_by(connection, name, spoilt)) is not None:
         raise Conflict(
             f"dataset {name!r} is used by session {session}", code="dataset-in-use", remedy="Veto that session first"
         )
     connection.execute(delete(DATASETS).where(DATASETS.c.name == name))
 
 
-def drop_unused(connection: Connection, names: Sequence[str]) -> list[str]:
-    """Forget those of these datasets that no approved session uses; which they were."""
-    unused = [name for name in names if _used_by(connection, name) is None]
+def drop_unused(connection: Connection, names: Sequence[str], spoilt: Collection[str]) -> list[str]:
+    """Forget those of these datasets that no approved session uses, as `remove_dataset` has it; which they were."""
+    unused = [name for name in names if _used_by(connection, name, spoilt) is None]
     if unused:
         connection.execute(delete(DATASETS).where(DATASETS.c.name.in_(unused)))
     return unused
 
 
-def _used_by(connection: Connection, name: str) -> str | None:
-    """An approved session of this dataset."""
+def _used_by(connection: Connection, name: str, spoilt: Collection[str]) -> str | None:
+    """An approved session of this dataset that is none of the spoilt ones."""
     used = select(REQUESTS.c.session).where(REQUESTS.c.dataset == name, REQUESTS.c.state == "approved")
-    return connection.execute(used.limit(1)).scalar()
+    return next((session for session in connection.execute(used).scalars() if session not in spoilt), None)
 
 
 def requests(connection: Connection, state: str | None, after: str | None, limit: int) -> list[Row]:
@@ -96,6 +96,12 @@ def unconsidered(connection: Connection, *, with_program: bool) -> list[str]:
     """Sessions that wait for a decision; `with_program`: also those whose program is here already. Asked as `undelivered`."""
     waiting = select(REQUESTS.c.session).where(REQUESTS.c.state == "waiting")
     return list(connection.execute(waiting if with_program else waiting.where(REQUESTS.c.program.is_(None))).scalars())
+
+
+def waiting_since(connection: Connection, at: float) -> list[str]:
+    """Sessions that wait for a decision, and asked for it then or before; a damaged time is none."""
+    asked = select(REQUESTS.c.session).where(REQUESTS.c.state == "waiting", REQUESTS.c.received_at <= at)
+    return list(connection.execute(asked).scalars())
 
 
 def request(connection: Connection, session: str) -> Row:

@@ -106,9 +106,14 @@ async def each_of(streams: Iterable[str], act: Callable[[str], Awaitable[None]])
         raise first
 
 
-async def again_and_again(sweep: Callable[[], Awaitable[None]], every_s: float = EVERY_S) -> None:
-    """Sweep now, and every so often, whatever one of them met."""
-    trouble = Trouble(_log, "finished sessions cannot be removed yet")
+async def again_and_again(
+    sweep: Callable[[], Awaitable[None]],
+    every_s: float = EVERY_S,
+    *,
+    undone: str = "finished sessions cannot be removed yet",
+) -> None:
+    """Sweep now, and every so often, whatever one of them met. `undone`: what then is said not to be done."""
+    trouble = Trouble(_log, undone)
     while True:
         try:
             await sweep()

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import httpx2
 import pytest
 
-from data_holder import runner
+from data_holder import ledger, runner
+from data_holder.protocol.state import DECISION
+from shared.errors import GputError
+from shared.service.retention import DAY_S
+from shared.service.vocabulary import Vocabulary
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_answers import answering
-from tests.data_holder.holder_world import SESSION, make_manifest
+from tests.data_holder.holder_world import FEATURES, SESSION, make_archive, make_manifest, problem, write_dataset
 from tests.data_holder.test_holder_approvals import asked
 from tests.data_holder.test_holder_catalogue import database, tamper
 from tests.data_holder.test_holder_visits import visit
@@ -70,13 +76,42 @@ async def test_a_damaged_program_is_shown_once_it_can_be_fetched(
         assert len(asked) == before, "it is whole again"
 
 
-async def test_another_program_in_place_of_the_damaged_one_is_refused(
-    start: Start, flipped: bytes, monkeypatch: pytest.MonkeyPatch
+GONE: dict[str, Callable[[], httpx2.Response]] = {
+    "unknown": lambda: problem(404, "Not found", "unknown-program"),
+    "not for this holder": lambda: problem(403, "Not permitted", "not-in-roster"),
+    "no archive": lambda: httpx2.Response(200, content=b"another"),
+    "another program's": lambda: httpx2.Response(200, content=make_archive(FEATURES + 1)),
+}
+
+
+@pytest.mark.parametrize("gone", GONE)
+async def test_a_decision_is_answered_although_the_damaged_program_cannot_be_had_again(
+    start: Start, flipped: bytes, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
-    async with start() as running:
-        answering(running, monkeypatch, "/archive", lambda number: httpx2.Response(200, content=b"another"))
-        answer = await running.client.get(f"/v1/requests/{SESSION}")
-        assert answer.json()["code"] == "invalid-program"
+    """It was signed and stored, and its answer an error; what is decided by the program still is refused."""
+    async with start(approve="manual") as running:
+        answering(running, monkeypatch, "/archive", lambda number: GONE[gone]())
+        shown = await running.get(f"/v1/requests/{SESSION}")
+        assert (shown["state"], shown["program"]) == ("approved", None)
+        with pytest.raises(GputError):
+            await running.holder.approvals.show(SESSION)
+        said = {"manifest": shown["manifest"], "reason": "consent"}
+        answer = await running.client.post(f"/v1/requests/{SESSION}/veto", json=said)
+        assert (answer.status_code, answer.json()["state"], answer.json()["program"]) == (200, "vetoed", None)
+        await running.until(lambda: running.orchestrator.approvals[-1].decision == "veto")
+
+
+async def test_a_refusal_is_answered_although_the_damaged_program_cannot_be_had_again(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start(approve="manual") as running:
+        manifest = (await asked(running))["manifest"]
+        running.orchestrator.items.clear()
+    tamper(tmp_path, "UPDATE holder_requests SET program = x'00'")
+    async with start(approve="manual") as running:
+        answering(running, monkeypatch, "/archive", lambda number: GONE["unknown"]())
+        answer = await running.client.post(f"/v1/requests/{SESSION}/refuse", json={"manifest": manifest})
+        assert (answer.status_code, answer.json()["state"], answer.json()["program"]) == (200, "refused", None)
 
 
 LATER = "s_00000000000later"
@@ -164,3 +199,56 @@ async def test_a_row_that_bears_no_sessions_name_stops_the_holder(start: Start, 
                 await asyncio.sleep(0.01)
             assert "journal-tampered" in answer.text
         tamper(tmp_path, f"UPDATE journal SET stream = '{SESSION}' WHERE stream = {name}")
+
+
+async def uses_a_dataset(start: Start, folder: Path, **settings: Any) -> None:
+    """One of two sessions was approved with `added`, which the settings name or else the operator adds."""
+    write_dataset(folder / "added.npz")
+    async with start(approve="manual", **settings) as running:
+        if not settings:
+            added = {"name": "added", "path": str(folder / "added.npz")}
+            assert (await running.client.post("/v1/datasets", json=added)).status_code == 201
+        body = {"manifest": (await asked(running))["manifest"], "dataset": "added"}
+        assert (await running.client.post(f"/v1/requests/{SESSION}/approve", json=body)).status_code == 200
+        manifest = make_manifest(running.orchestrator_key(), name="study-2")
+        running.orchestrator.ask_approval(manifest, session=LATER)
+        await running.until(lambda: running.holder.ledger.knows(LATER))
+        running.orchestrator.items.clear()
+
+
+async def names(running: Running) -> set[str]:
+    return {one["name"] for one in (await running.get("/v1/datasets"))["items"]}
+
+
+OF_APPROVED = f"UPDATE journal SET at = at + 1 WHERE seq = 1 AND stream = '{SESSION}'"
+
+
+async def test_a_changed_journal_keeps_no_dataset(start: Start, tmp_path: Path) -> None:
+    """Its session can be neither served nor vetoed, and was counted as using it: what was converted of it stayed for good."""
+    await uses_a_dataset(start, tmp_path)
+    async with start(approve="manual") as running:
+        answer = await running.client.delete("/v1/datasets/added")
+        assert (answer.status_code, answer.json()["code"]) == (409, "dataset-in-use")
+    tamper(tmp_path, OF_APPROVED)
+    async with start(approve="manual") as running:
+        assert (await running.client.delete("/v1/datasets/added")).status_code == 204
+        assert await names(running) == {"ehr"}
+
+
+@pytest.mark.parametrize("journal", ["changed", "of a newer release"])
+async def test_what_the_settings_name_no_more_goes_unless_its_session_may_be_served_again(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: str
+) -> None:
+    await uses_a_dataset(start, tmp_path, datasets={"added": tmp_path / "added.npz"})
+    if journal == "changed":
+        tamper(tmp_path, OF_APPROVED)
+    else:
+        versions = {**ledger.VOCABULARY.versions, DECISION: 1}
+        monkeypatch.setattr(ledger, "VOCABULARY", Vocabulary(versions, {}, ledger.VOCABULARY.added))
+    async with start(approve="manual") as running:
+        refusal = running.holder.ledger.refusal(SESSION)
+        assert refusal is not None
+        assert refusal.code == ("journal-tampered" if journal == "changed" else "newer-journal")
+        running.clock.now += DAY_S
+        await running.holder.runner.retention.sweep()
+        assert await names(running) == ({"ehr"} if journal == "changed" else {"added", "ehr"})

@@ -19,6 +19,7 @@ from shared.protocol.membership import RULE
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_world import PROGRAM, SESSION, make_manifest, write_dataset
 from tests.data_holder.test_holder_approvals import asked
+from tests.data_holder.test_holder_catalogue import tamper
 
 UNKEPT = ("replay_nonces", "alembic_version")
 KEY = {"idempotency-key": "again"}
@@ -200,6 +201,16 @@ async def test_a_program_that_is_not_here_yet_is_not_fetched_for_it(start: Start
         assert program.startswith("the program, which is not fetched from the orchestrator yet")
         assert "enough for the privacy" in data
         assert await kept(running) == before
+
+
+async def test_a_damaged_program_is_one_that_is_not_here(waiting: Running, tmp_path: Path) -> None:
+    """An approval fetches it anew; asked about, it was refused."""
+    tamper(tmp_path, "UPDATE holder_requests SET program = x'00' || substr(program, 2)")
+    waiting.holder.approvals.programs._at_hand.clear()
+    body = {"manifest": (await waiting.get("/v1/requests"))["items"][0]["manifest"], "dataset": "ehr"}
+    dry = await waiting.client.post(f"/v1/dry-run/requests/{SESSION}/approve", json=body)
+    assert dry.json()["unjudged"][0].startswith("the program, which is not fetched from the orchestrator yet")
+    assert await both(waiting, "approve", body["manifest"], dataset="ehr") == (200, "changes")
 
 
 def test_a_folder_is_as_large_as_its_files(tmp_path: Path) -> None:

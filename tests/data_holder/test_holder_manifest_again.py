@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
 
 from data_holder import catalogue, considering, runner
+from data_holder.identity import OwnKeys
 from data_holder.once_at_a_time import MANIFEST_AGAIN
 from shared.crypto.signing import PartyKey
 from tests.adversary.rows import attack
@@ -92,6 +94,67 @@ async def test_none_is_read_for_while_the_first_is_being_approved(
     assert await settled(running, 2) == {*IDS[1:]}
 
 
+async def test_the_next_does_not_wait_for_what_is_read_for_one_that_has_ended(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end stood behind its own reading, which may take hours, and it was approved after its owner had cancelled it."""
+    count, free, inspect = list[str](), threading.Event(), catalogue.inspect_dataset
+
+    def held(*arguments: Any, **options: Any) -> Any:
+        count.append("read")
+        assert len(count) > 1 or free.wait(600)
+        return inspect(*arguments, **options)
+
+    monkeypatch.setattr(catalogue, "inspect_dataset", held)
+    try:
+        ask(running, IDS[0])
+        await running.until(lambda: count)
+        ask(running, IDS[1])
+        await settled_behind(running, IDS[1])
+        running.orchestrator.post("ended", session=IDS[0], phase="CANCELLED")
+        await running.until(lambda: said(running) == {IDS[1]: "approve"})
+        assert running.holder.ledger.state(IDS[0]).ended == "CANCELLED"
+    finally:
+        free.set()
+    await running.until(lambda: not running.holder.runner._considering._taken)
+    assert said(running) == {IDS[1]: "approve"}
+    assert running.holder.ledger.state(IDS[0]).decision is None
+
+
+async def settled_behind(running: Running, session: str) -> None:
+    for _ in range(2000):
+        if ((await shown(running)).get(session, {}).get("waiting_for") or "").startswith(BEHIND):
+            return
+        await running.until(lambda: True)
+    raise AssertionError(await shown(running))
+
+
+async def test_what_has_ended_before_its_turn_is_not_read_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker is busy with what was said before."""
+    read, wait = list[str](), asyncio.Event()
+    inspect = catalogue.inspect_dataset
+    monkeypatch.setattr(catalogue, "inspect_dataset", lambda *a, **o: read.append("read") or inspect(*a, **o))
+    honest = running.holder.approvals.receive
+
+    async def slow(session: str, *rest: Any) -> None:
+        await honest(session, *rest)
+        await wait.wait()
+
+    monkeypatch.setattr(running.holder.approvals, "receive", slow)
+    ask(running, IDS[0])
+    await running.until(lambda: running.holder.ledger.knows(IDS[0]))
+    await running.until(lambda: running.holder.runner._considering._taken)
+    running.orchestrator.post("ended", session=IDS[0], phase="CANCELLED")
+    queue = running.holder.runner._queues[IDS[0]]
+    await running.until(lambda: queue.qsize() == 2)  # behind what was to be considered
+    wait.set()
+    await running.until(lambda: running.holder.ledger.state(IDS[0]).ended == "CANCELLED")
+    assert (read, said(running)) == ([], {})
+    assert not running.holder.runner._considering._left
+
+
 @pytest.mark.parametrize("how", ["its end", "a veto"])
 async def test_the_next_follows_by_itself_once_the_first_is_over(running: Running, how: str) -> None:
     """An owner that submits the same manifest again waits for nobody."""
@@ -118,7 +181,7 @@ async def test_a_person_may_approve_another_one_beside_it(running: Running) -> N
     body = {"manifest": (await running.get(f"/v1/requests/{IDS[1]}"))["manifest"], "dataset": "ehr"}
     assert (await running.client.post(f"/v1/requests/{IDS[1]}/approve", json=body)).status_code == 200
     await running.until(lambda: said(running) == dict.fromkeys(IDS[:2], "approve"))
-    await running.until(lambda: not running.holder.runner._considering._once._behind)
+    await running.until(lambda: not running.holder.approvals.once._behind)
 
 
 async def test_after_a_restart_it_is_still_one(start: Start) -> None:
@@ -155,3 +218,43 @@ async def test_two_manifests_of_one_owner_are_two(running: Running) -> None:
     ask(running, IDS[0])
     ask(running, IDS[1], name="another")
     await running.until(lambda: said(running) == dict.fromkeys(IDS[:2], "approve"))
+
+
+async def test_what_is_said_of_the_other_one_is_of_now(start: Start) -> None:
+    """It was written once: never where the other was approved later, and for good where it has ended. The policy, asked, did not say it."""
+    async with start(approve="manual") as running:
+        ask(running, *IDS[:2])
+        await running.until(lambda: all(running.holder.ledger.knows(session) for session in IDS[:2]))
+        await found(running, IDS[1], again=False)
+        body = {"manifest": (await running.get(f"/v1/requests/{IDS[0]}"))["manifest"], "dataset": "ehr"}
+        assert (await running.client.post(f"/v1/requests/{IDS[0]}/approve", json=body)).status_code == 200
+        await found(running, IDS[1], again=True)
+        await found(running, IDS[0], again=False)
+        running.orchestrator.post("ended", session=IDS[0], phase="CANCELLED")
+        await running.until(lambda: running.holder.ledger.state(IDS[0]).ended is not None)
+        await found(running, IDS[1], again=False)
+
+
+async def found(running: Running, session: str, *, again: bool) -> None:
+    """In the list, in full, and where the policy is asked: whether another session of the manifest goes on, and nothing else is wrong."""
+    checked = (await running.client.post("/v1/policy/check", json={"session": session})).json()
+    assert checked["allowed"] is not again
+    for one in (checked, await running.get(f"/v1/requests/{session}"), (await shown(running))[session]):
+        wrong = [finding["rule"] for finding in one["findings"] if not finding["ok"]]
+        assert wrong == ([MANIFEST_AGAIN] if again else [])
+
+
+async def test_it_is_said_as_well_where_nobody_can_tell_whether_the_other_one_goes_on(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former key is lost that signed the other one's decision; both are shown, and neither is allowed."""
+    async with start(approve="manual") as running:
+        ask(running, IDS[0])
+        await running.until(lambda: running.holder.ledger.knows(IDS[0]))
+        body = {"manifest": (await running.get(f"/v1/requests/{IDS[0]}"))["manifest"], "dataset": "ehr"}
+        assert (await running.client.post(f"/v1/requests/{IDS[0]}/approve", json=body)).status_code == 200
+        ask(running, IDS[1])
+        await running.until(lambda: running.holder.ledger.knows(IDS[1]))
+        monkeypatch.setattr(running.holder.approvals, "keys", OwnKeys(PartyKey.generate()))
+        [finding] = [one for one in (await shown(running))[IDS[1]]["findings"] if one["rule"] == MANIFEST_AGAIN]
+        assert (finding["ok"], finding["got"].startswith("not known (")) == (False, True)

@@ -11,6 +11,7 @@ import pytest
 
 from data_holder import runner
 from data_holder.ending import OWED
+from data_holder.links import MOST_CALLS, MOST_UNHURRIED
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_answers import answering
 from tests.data_holder.holder_world import SESSION, make_manifest, problem
@@ -178,3 +179,32 @@ async def test_a_veto_that_is_accepted_at_a_later_try_is_shown_as_that(
     await running.holder.approvals.awaiting.show(SESSION, "somebody else")
     await running.holder.approvals.remind(SESSION)
     assert (await running.get(REQUEST))["waiting_for"] == "somebody else"
+
+
+async def test_it_stands_behind_no_program_that_does_not_come(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many sessions as there are calls at once, made up maybe, each with a program that the orchestrator's store does not give."""
+    async with start(approve="manual") as running:
+        shown, sessions = await asked(running), [f"s_{number:016d}" for number in range(MOST_CALLS + MOST_UNHURRIED)]
+        body = {"manifest": shown["manifest"], "dataset": "ehr"}
+        assert (await running.client.post(f"{REQUEST}/approve", json=body)).status_code == 200
+        running.holder.approvals.programs._at_hand.clear()
+        come, honest, hanging = asyncio.Event(), running.orchestrator._answer, list[str]()
+
+        async def slow(request: httpx2.Request, path: str, body: bytes) -> httpx2.Response:
+            if path.endswith("/archive"):
+                hanging.append(path)
+                await come.wait()
+            return await honest(request, path, body)
+
+        monkeypatch.setattr(running.orchestrator, "_answer", slow)
+        for number, session in enumerate(sessions):
+            manifest = make_manifest(running.orchestrator_key(), name=f"study-{number}")
+            running.orchestrator.ask_approval(manifest, session=session)
+        await running.until(lambda: running.holder.runner._considering._taken >= {*sessions})
+        await running.until(lambda: len(hanging) >= MOST_UNHURRIED)
+        veto = asyncio.create_task(vetoed(running))
+        await running.until(veto.done)
+        assert (veto.result()["state"], veto.result()["delivered"]) == ("vetoed", True)
+        assert (running.orchestrator.approvals[-1].decision, len(hanging)) == ("veto", MOST_UNHURRIED)
+        come.set()
+        await running.until(lambda: len(hanging) == len(sessions))
