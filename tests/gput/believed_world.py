@@ -21,8 +21,10 @@ from shared.service.signed_answers import AnswerParts, asks, signed_fields
 from shared.wire.attestation import OrchestratorProof
 
 URL, STANDBY = "http://orchestrator.test", "http://standby.test"
-ME = {"name": "olga", "role": "owner", "key": "00" * 32}
-SESSION = {"id": "s_1", "phase": "RUNNING"}
+CALLER = PartyKey.generate()
+ME = {"name": "olga", "role": "owner", "key": CALLER.fingerprint}
+RUNS, OTHER, NONE = (f"s_{letter * 16}" for letter in "abn")
+"""Two sessions that run, and one that there is not."""
 PROBLEM = "application/problem+json"
 
 
@@ -67,10 +69,11 @@ class House:
         path = request.url.path.removeprefix("/v1/")
         if request.method == "DELETE":
             return httpx2.Response(204)
-        if path.startswith("sessions/s_none"):
+        if path.startswith(f"sessions/{NONE}"):
             return problem(404, "unknown-session", "Not found")
         if path.startswith("sessions/"):
-            return httpx2.Response(200, json=SESSION, headers={"etag": '"3"'})
+            view = {"id": path.split("/")[1], "phase": "RUNNING"}
+            return httpx2.Response(200, json=view, headers={"etag": '"3"'})
         if path.startswith("programs/") and not path.endswith("/archive"):
             return httpx2.Response(200, json={"initial_weights": {}})
         if path == "parties":
@@ -130,8 +133,8 @@ async def at_once(_seconds: float) -> None:
 
 
 def client_of(wires: dict[str, Wire], *identities: PartyKey) -> AsyncClient:
-    """A client that believes these identities, by these addresses."""
+    """`CALLER`'s client that believes these identities, by these addresses."""
     trust = Sure("nowhere")
     object.__setattr__(trust, "known", {key.public.hex() for key in identities})
     peers = Peers(transports=dict(wires), sleep=at_once)
-    return AsyncClient(",".join(wires), PartyKey.generate(), trust=trust, peers=peers)
+    return AsyncClient(",".join(wires), CALLER, trust=trust, peers=peers)

@@ -17,6 +17,9 @@ from shared.crypto.signing import PartyKey
 from shared.errors import NotAuthenticated, NotFound, VerificationFailed
 from tests.adversary.rows import attack
 from tests.gput.believed_world import (
+    NONE,
+    OTHER,
+    RUNS,
     URL,
     Deliver,
     Hand,
@@ -34,10 +37,10 @@ USES: dict[str, Use] = {
     "get": lambda client: client.get("whoami"),
     "items": lambda client: client.items("parties"),
     "raw": lambda client: client.raw("programs/0/archive"),
-    "session": lambda client: client.session("s_1"),
-    "wait": lambda client: client.wait("s_1"),
-    "act": lambda client: client.act("s_1", "cancel"),
-    "delete": lambda client: client.delete("s_1"),
+    "session": lambda client: client.session(RUNS),
+    "wait": lambda client: client.wait(RUNS),
+    "act": lambda client: client.act(RUNS, "cancel"),
+    "delete": lambda client: client.delete(RUNS),
     "enrol": lambda client: client.enrol("north", bytes(32)),
     "upload": lambda client: client.upload_weights(b"weights"),
     "rotate": lambda client: client.rotate_key(PartyKey.generate(), PartyKey.generate()),
@@ -145,10 +148,10 @@ async def test_an_answer_to_another_request_is_refused(kept: str) -> None:
 
     async with client_of({URL: wire}, house.identity) as client:
         wire.hand = hand
-        first = await (client.session("s_1") if kept.startswith("an earlier") else client.get("sessions/s_2"))
-        assert first["id"] == "s_1"
+        first = RUNS if kept.startswith("an earlier") else OTHER
+        assert (await client.session(first))["id"] == first
         with pytest.raises(VerificationFailed) as found:
-            await client.session("s_1")
+            await client.session(RUNS)
     assert found.value.code == "answer-signature"
     assert len(house.acts) == 2
 
@@ -158,7 +161,7 @@ async def test_answers_of_two_requests_that_are_swapped_are_refused() -> None:
     wire, both = Wire(house := House()), dict[str, asyncio.Future[httpx2.Response]]()
 
     async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-        here, there = ("s_1", "s_none") if request.url.path.endswith("s_1") else ("s_none", "s_1")
+        here, there = (RUNS, NONE) if request.url.path.endswith(RUNS) else (NONE, RUNS)
         loop = asyncio.get_running_loop()
         both.setdefault(there, loop.create_future())
         both.setdefault(here, loop.create_future()).set_result(await deliver(request))
@@ -167,7 +170,7 @@ async def test_answers_of_two_requests_that_are_swapped_are_refused() -> None:
     async with client_of({URL: wire}, house.identity) as client:
         await client.whoami()
         wire.hand = hand
-        found = await asyncio.gather(client.session("s_1"), client.session("s_none"), return_exceptions=True)
+        found = await asyncio.gather(client.session(RUNS), client.session(NONE), return_exceptions=True)
     assert [getattr(one, "code", one) for one in found] == ["answer-signature"] * 2
 
 
@@ -175,10 +178,10 @@ async def test_a_stream_s_refusal_must_be_signed_as_well() -> None:
     wire = Wire(house := House())
     async with client_of({URL: wire}, house.identity) as client:
         with pytest.raises(NotFound):  # its own word
-            await anext(client.events("s_none"))
+            await anext(client.events(NONE))
         wire.hand = no_such(404, "unknown-session", "Not found")
         with pytest.raises(VerificationFailed) as found:
-            await anext(client.events("s_1"))
+            await anext(client.events(RUNS))
     assert found.value.code == "answer-not-signed"
 
 
@@ -196,7 +199,7 @@ async def test_that_a_session_has_ended_is_asked_for_and_not_heard_in_its_stream
 
     wire.hand = hand
     async with client_of({URL: wire}, house.identity) as client:
-        for asked in (anext(client.events("s_1")), client.model("s_1", tmp_path / "model")):
+        for asked in (anext(client.events(RUNS)), client.model(RUNS, tmp_path / "model")):
             with pytest.raises(VerificationFailed):
                 await asked
     assert not list(tmp_path.iterdir())
@@ -214,9 +217,9 @@ async def test_a_dry_run_is_judged_by_nobody_in_the_orchestrator_s_place(ask: st
     async with client_of({URL: wire}, house.identity) as client:
         wire.hand = hand
         with pytest.raises(NotBelieved) as found, judged():
-            await (client.would("sessions", "s_1", "pause") if ask == "an act" else would(client, manifest, [], None))
+            await (client.would("sessions", RUNS, "pause") if ask == "an act" else would(client, manifest, [], None))
     assert found.value.code == "answer-not-signed"
     async with client_of({URL: wire}) as client:
         with pytest.raises(NotBelieved) as found, judged():
-            await client.would("sessions", "s_1", "pause")
+            await client.would("sessions", RUNS, "pause")
     assert found.value.code == "quote-measurement"

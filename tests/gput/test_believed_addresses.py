@@ -8,14 +8,15 @@ import json
 import httpx2
 import pytest
 
-import gput.api
 from gput import UNATTESTED, AsyncClient
-from shared.crypto.signing import PartyKey
 from shared.errors import GputError, NotFound, Unavailable, VerificationFailed
 from shared.service.http import Peers
 from tests.gput.believed_world import (
+    CALLER,
     ME,
+    NONE,
     PROBLEM,
+    RUNS,
     STANDBY,
     URL,
     Deliver,
@@ -32,12 +33,12 @@ from tests.gput.believed_world import (
 async def test_honest_answers_are_taken_and_it_is_attested_once() -> None:
     wire = Wire(house := House())
     async with client_of({URL: wire}, house.identity) as client:
-        found = await asyncio.gather(client.whoami(), client.items("parties"), client.session("s_1"))
+        found = await asyncio.gather(client.whoami(), client.items("parties"), client.session(RUNS))
         assert (found[0], found[1], found[2]["phase"]) == (ME, [ME], "RUNNING")
-        assert await client.delete("s_1") is None
+        assert await client.delete(RUNS) is None
         assert json.loads(await client.raw("programs/0/archive")) == ME
         with pytest.raises(NotFound) as nobody:  # signed, so it is the orchestrator's word
-            await client.session("s_none")
+            await client.session(NONE)
         assert nobody.value.code == "unknown-session"
     assert house.proofs == 1
     assert wire.seen[0].url.path == "/v1/attestation"
@@ -94,7 +95,7 @@ async def test_a_second_address_that_is_not_measured_is_told_nothing() -> None:
     wires = {URL: Wire(leader), STANDBY: Wire(stranger)}
     async with client_of(wires, leader.identity) as client:
         with pytest.raises(VerificationFailed) as found:
-            await client.act("s_1", "cancel")
+            await client.act(RUNS, "cancel")
     assert found.value.code == "quote-measurement"
     assert stranger.acts == []
 
@@ -145,7 +146,7 @@ async def test_what_is_said_in_the_place_of_a_proof_is_said_of_nothing_else(stat
 async def test_an_unsigned_outage_is_no_answer_and_is_sat_out(
     status: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gput.api, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("gput.lull.FIRST_PAUSE_S", 0.0)
     wire, told = Wire(house := House()), 0
 
     async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
@@ -164,7 +165,7 @@ async def test_an_unsigned_outage_is_no_answer_and_is_sat_out(
         assert found.value.code == "peer-unreachable"
         assert "without its signature" in found.value.detail
         assert (found.value.got, told) == ("x: orchestrator: busy", 4)
-        assert (await client._patiently("s_1"))["phase"] == "RUNNING"
+        assert (await client.patiently(RUNS))["phase"] == "RUNNING"
     assert house.proofs == 1
 
 
@@ -190,8 +191,8 @@ async def test_a_proxy_before_one_of_two_addresses_leads_to_the_other() -> None:
         await client.whoami()
         wires[URL].hand = no_such(502, "bad-gateway", "Bad gateway")
         standby.leads = True
-        assert await client.act("s_1", "pause") == {"id": "s_1", "phase": "RUNNING"}
-    assert (standby.acts, leader.acts) == (["POST /v1/sessions/s_1/pause"], ["GET /v1/whoami"])
+        assert await client.act(RUNS, "pause") == {"id": RUNS, "phase": "RUNNING"}
+    assert (standby.acts, leader.acts) == ([f"POST /v1/sessions/{RUNS}/pause"], ["GET /v1/whoami"])
 
 
 # ---------------------------------------------------------------- who does not ask
@@ -208,18 +209,18 @@ async def test_an_orchestrator_of_a_release_before_is_refused_and_said_why() -> 
 
 async def test_an_unattested_client_asks_for_no_signature_and_takes_what_comes() -> None:
     wire = Wire(House(signs=False))
-    client = AsyncClient(URL, PartyKey.generate(), trust=UNATTESTED, peers=Peers(transports={URL: wire}, sleep=at_once))
+    client = AsyncClient(URL, CALLER, trust=UNATTESTED, peers=Peers(transports={URL: wire}, sleep=at_once))
     async with client:
         assert await client.whoami() == ME
         wire.hand = no_such(404, "unknown-session", "Not found")
         with pytest.raises(NotFound):
-            await client.session("s_1")
+            await client.session(RUNS)
     assert [(r.url.path, "accept-signature" in r.headers) for r in wire.seen] == [("/v1/whoami", False)]
 
 
 async def test_nobody_decided_and_nothing_is_sent() -> None:
     wire = Wire(House())
-    async with AsyncClient(URL, PartyKey.generate(), peers=Peers(transports={URL: wire}, sleep=at_once)) as client:
+    async with AsyncClient(URL, CALLER, peers=Peers(transports={URL: wire}, sleep=at_once)) as client:
         with pytest.raises(GputError) as found:
             await client.whoami()
     assert (found.value.code, wire.seen) == ("no-trust", [])
