@@ -15,6 +15,7 @@ from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOpt
 from gput.commands.manners import DryRunOption, FormatOption
 from gput.dry_run import judged, refused, would_do
 from gput.output import Format, emit, say, show
+from gput.trust import NotBelieved
 from gput.whole import replace_whole
 from shared.crypto.former_keys import SUFFIX, keep_former, keep_private, kept_private
 from shared.crypto.private_file import replace_private
@@ -125,10 +126,12 @@ def _tell(url: str, key: Path, draft: Path) -> Any:
         await _enrolled(client)
         await client.rotate_key(old, new)
 
-    lost: NotAuthenticated | Unavailable | None = None
+    lost: NotAuthenticated | NotBelieved | Unavailable | None = None
     try:
         connect(url, key, tell)
-    except (NotAuthenticated, Unavailable) as error:
+    except (NotAuthenticated, NotBelieved, Unavailable) as error:
+        # NotBelieved, too: the old key, asked with again behind a lost answer, is refused by an orchestrator that no more verifies it, and
+        # so signs nothing for it.
         lost = error
     if (row := _known(url, draft)) is None:
         raise lost or unintelligible(f"says that it took your new key, and does not know it; {key} is as it was", PEER)
