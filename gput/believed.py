@@ -21,7 +21,7 @@ from shared.service.answers import Answer, NotItself
 from shared.service.clock import Clock, Entropy
 from shared.service.http import PeerClient, Peers
 from shared.service.plain_client import Call, PlainClient
-from shared.service.problem_reader import PASSING, error_of
+from shared.service.problem_reader import PASSING, error_of, retry_after_s
 from shared.service.signatures import SignedAuth
 from shared.service.signed_answers import ACCEPT_ANSWER, ACCEPT_HEADER, AnswerParts, check_answer, signer_of
 
@@ -33,6 +33,8 @@ NAME = "orchestrator"
 PROOF = "/v1/attestation"
 REFUSED = 300
 """The least status that is no good answer."""
+LATER = frozenset({408, 429, 504})
+"""What is said of a request that took too long, or of too many: the peer may be at work on it, so the same address is not asked again."""
 
 
 class _Unproven(NotItself, httpx2.ConnectError):
@@ -45,6 +47,10 @@ class _Silent(NotItself, httpx2.ReadTimeout):
 
 class _InItsPlace(NotItself, httpx2.ReadError):
     """Something before it answered, or it can no more be asked what it is: nobody knows what became of the request."""
+
+
+class _Later(NotItself, httpx2.ReadTimeout):
+    """As `_InItsPlace`, with a word not to ask the same again here at once: it may still be at work, or was asked too often."""
 
 
 class Belief:
@@ -181,7 +187,8 @@ class Believed:
             raise _InItsPlace(error) from error
         except VerificationFailed as error:
             if error.code == "answer-not-signed" and status in PASSING:
-                raise _InItsPlace(_not_itself(what, status, content)) from error
+                kind = _Later if status in LATER else _InItsPlace
+                raise kind(_not_itself(what, status, headers, content)) from error
             if error.code == "answer-not-signed" and status >= REFUSED:
                 said = error_of(status, content, NAME)
                 error.got = f"{said.code}: {said.detail}"
@@ -189,13 +196,15 @@ class Believed:
         self._belief.last = self
 
 
-def _not_itself(what: str, status: int, content: bytes) -> Unavailable:
+def _not_itself(what: str, status: int, headers: Mapping[str, str], content: bytes) -> Unavailable:
     """What is said in the end of an outage. A proxy says such a thing by itself; so does an orchestrator that has verified nothing yet."""
     said = error_of(status, content, NAME)
-    return Unavailable(
+    found = Unavailable(
         f"{what} and without its signature, which counts as no answer", code="peer-unreachable", got=f"{said.code}: {said.detail}",
         remedy=said.remedy or f"Check that {NAME} runs, and what stands before it.",
     )  # fmt: skip
+    found.retry_after_s = retry_after_s(headers.get("retry-after", ""))
+    return found
 
 
 def _no_proof(why: str) -> NotBelieved:

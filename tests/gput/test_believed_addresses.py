@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -176,7 +178,11 @@ async def test_what_is_said_in_the_place_of_a_proof_is_said_of_nothing_else(stat
 # ---------------------------------------------------------------- outages
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+AGAIN = {408: 1, 429: 1, 502: 4, 503: 4, 504: 1}
+"""How often one call asks at one address: once where the orchestrator may still be at work, or was asked too often."""
+
+
+@pytest.mark.parametrize("status", AGAIN)
 @pytest.mark.parametrize("kind", [PROBLEM, "text/html"])
 async def test_an_unsigned_outage_is_no_answer_and_is_sat_out(
     status: int, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -199,9 +205,37 @@ async def test_an_unsigned_outage_is_no_answer_and_is_sat_out(
             await client.whoami()
         assert found.value.code == "peer-unreachable"
         assert "without its signature" in found.value.detail
-        assert (found.value.got, told) == ("x: orchestrator: busy", 4)
+        assert (found.value.got, told) == ("x: orchestrator: busy", AGAIN[status])
         assert (await client.patiently(RUNS))["phase"] == "RUNNING"
     assert house.proofs == 1
+
+
+CHANGES: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
+    "an upload": lambda client: client.upload_weights(b"weights"),
+    "an act": lambda client: client.act(RUNS, "cancel"),
+}
+
+
+@pytest.mark.parametrize("status", AGAIN)
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_may_still_be_at_work_is_asked_for_once_at_each_address(change: str, status: int) -> None:
+    """An act under its Idempotency-Key would be told that it is under way; an upload would go up again."""
+
+    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+        await deliver(request)
+        return httpx2.Response(status, content=b"<html>", headers={"retry-after": "30"})
+
+    house = House()
+    for addresses in ([URL], [URL, STANDBY]):
+        wires = {address: Wire(house) for address in addresses}
+        house.acts.clear()
+        async with client_of(wires, house.identity) as client:
+            for wire in wires.values():
+                wire.hand = hand
+            with pytest.raises(Unavailable) as found:
+                await CHANGES[change](client)
+        assert (found.value.code, found.value.retry_after_s) == ("peer-unreachable", 30)
+        assert len(house.acts) == AGAIN[status] * len(addresses)
 
 
 async def test_an_outage_that_is_signed_is_the_orchestrator_s_own_word() -> None:
