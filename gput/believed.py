@@ -17,7 +17,7 @@ import httpx2
 from gput.trust import NotBelieved, not_believed
 from shared.crypto.signing import PartyKey, fingerprint
 from shared.errors import GputError, NotAuthenticated, NotPermitted, Unavailable, VerificationFailed
-from shared.service.answers import Answer, NotItself
+from shared.service.answers import Answer, NotItself, refusal_body
 from shared.service.clock import Clock, Entropy
 from shared.service.http import PeerClient, Peers
 from shared.service.plain_client import Call, PlainClient
@@ -149,7 +149,7 @@ class Believed:
         attested, sent = await self._before(), self._signed(call)
         async with self._client.stream(sent) as response:
             if response.status_code >= REFUSED:
-                await self._check(attested, sent, response.status_code, response.headers, await response.aread())
+                await self._check(attested, sent, response.status_code, response.headers, await refusal_body(response))
             yield response
 
     async def _before(self) -> AttestedOrchestrator:

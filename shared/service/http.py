@@ -19,7 +19,7 @@ import httpx2
 from shared.canonical import json_bytes, json_value
 from shared.errors import BadRequest, GputError, Unavailable
 from shared.service.act_key import check_act_key
-from shared.service.answers import Answer, answers_within
+from shared.service.answers import Answer, answers_within, refusal_body
 from shared.service.clock import Entropy
 from shared.service.plain_client import Asks, Body, Call, PlainClient
 from shared.service.printable import printable
@@ -205,7 +205,7 @@ class PeerClient:
                         begun = True
                         yield response
                         return
-                    refusal = self._refused(way, response, await response.aread())
+                    refusal = self._refused(way, response, await refusal_body(response))
                     if attempt == tries or not self._elsewhere(refusal, response, repeatable=repeatable):
                         raise refusal
             except httpx2.TransportError as error:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from gput import AsyncClient
-from gput.__main__ import main
 from gput.dry_run import judged, would
 from gput.trust import NotBelieved
 from shared.crypto.signing import PartyKey
-from shared.errors import Conflict, NotAuthenticated, NotFound, VerificationFailed
+from shared.errors import NotAuthenticated, VerificationFailed
 from tests.adversary.rows import attack
 from tests.gput.believed_world import (
-    CALLER,
     NONE,
     OTHER,
     RUNS,
@@ -30,11 +26,9 @@ from tests.gput.believed_world import (
     House,
     Wire,
     client_of,
-    commands_reach,
     no_such,
     problem,
     resigned,
-    streamed,
 )
 from tests.world.world_material import Material
 
@@ -178,92 +172,6 @@ async def test_answers_of_two_requests_that_are_swapped_are_refused() -> None:
         wire.hand = hand
         found = await asyncio.gather(client.session(RUNS), client.session(NONE), return_exceptions=True)
     assert [getattr(one, "code", one) for one in found] == ["answer-signature"] * 2
-
-
-async def test_a_stream_s_refusal_must_be_signed_as_well() -> None:
-    wire = Wire(house := House())
-    async with client_of({URL: wire}, house.identity) as client:
-        with pytest.raises(NotFound):  # its own word
-            await anext(client.events(NONE))
-        wire.hand = no_such(404, "unknown-session", "Not found")
-        with pytest.raises(VerificationFailed) as found:
-            await anext(client.events(RUNS))
-    assert found.value.code == "answer-not-signed"
-
-
-async def not_ready(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-    refusal = problem(409, "model-not-ready", "Conflict")
-    return refusal if request.url.path.endswith("/model") else await deliver(request)
-
-
-async def test_that_a_session_has_ended_is_asked_for_and_not_heard_in_its_stream() -> None:
-    wire = Wire(house := House())
-
-    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-        if request.url.path.endswith("/events"):
-            return httpx2.Response(204)
-        answer = await deliver(request)
-        return httpx2.Response(200, content=answer.content.replace(b"RUNNING", b"FAILED"), headers=answer.headers)
-
-    wire.hand = hand
-    async with client_of({URL: wire}, house.identity) as client:
-        with pytest.raises(VerificationFailed):
-            await anext(client.events(RUNS))
-
-
-async def made_up(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-    """A model of its own, under that one's digest."""
-    return streamed(b"made up") if request.url.path.endswith("/model") else await deliver(request)
-
-
-async def exchanged(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-    """Another model under the digest of the one that was exported."""
-    if not request.url.path.endswith("/model"):
-        return await deliver(request)
-    return httpx2.Response(200, content=b"made up", headers=streamed(b"model").headers)
-
-
-@attack("O04", any="stopped: a model is compared with the digest that the attested orchestrator signed")
-@pytest.mark.parametrize("exported", [b"model", None])
-@pytest.mark.parametrize(
-    ("hand", "code"), [(made_up, "model-altered"), (exchanged, "model-altered"), (not_ready, "answer-not-signed")]
-)
-async def test_a_model_that_was_made_up_is_refused(
-    hand: Hand, code: str, exported: bytes | None, tmp_path: Path
-) -> None:
-    wire = Wire(house := House(model=exported))
-    wire.hand = hand
-    async with client_of({URL: wire}, house.identity) as client:
-        with pytest.raises(VerificationFailed) as found:
-            await client.model(RUNS, tmp_path / "model")
-    assert (found.value.code, os.listdir(tmp_path)) == (code, [])
-
-
-async def test_the_model_that_was_exported_is_taken_and_one_that_is_not_ready_awaited(tmp_path: Path) -> None:
-    wire = Wire(house := House())
-    async with client_of({URL: wire}, house.identity) as client:
-        with pytest.raises(Conflict) as early:
-            await client.model(RUNS, tmp_path / "model")
-        assert (early.value.code, os.listdir(tmp_path)) == ("model-not-ready", [])
-        house.model = b"model"
-        await client.model(RUNS, tmp_path / "model")
-    assert os.listdir(tmp_path) == ["model"]
-
-
-def test_a_model_that_was_made_up_is_not_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wire, key, target = Wire(house := House(model=b"model")), tmp_path / "key.pem", tmp_path / "model"
-    CALLER.save(key)
-    commands_reach(monkeypatch, {URL: wire}, house.identity)
-    export = ["session", "export", RUNS, "--key", str(key), "-o", str(target)]
-    wire.hand = made_up
-    assert main(export) == 4
-    assert "[model-altered]" in capsys.readouterr().err
-    assert not target.exists()
-    wire.hand = None
-    assert main(export) == 0
-    assert target.read_bytes() == b"model"
 
 
 @pytest.mark.parametrize("ask", ["an act", "a submission"])

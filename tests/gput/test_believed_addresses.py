@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -111,39 +109,6 @@ async def test_where_nobody_leads_that_is_what_is_said() -> None:
             with pytest.raises(Unavailable) as found:
                 await ask()
             assert found.value.code == "not-leader"
-
-
-def standby_first(trusts: bool) -> AsyncClient:
-    """A client of two addresses, of which the second one leads."""
-    leader = House(model=b"model")
-    wires = {STANDBY: Wire(House(leads=False)), URL: Wire(leader)}
-    if trusts:
-        return client_of(wires, leader.identity)
-    return AsyncClient(",".join(wires), CALLER, trust=UNATTESTED, peers=Peers(transports=dict(wires), sleep=at_once))
-
-
-@pytest.mark.parametrize("trusts", [True, False])
-async def test_a_stream_as_the_first_thing_asked_passes_a_standby_over(trusts: bool, tmp_path: Path) -> None:
-    async with standby_first(trusts) as client:
-        await client.model(RUNS, tmp_path / "model")
-    async with standby_first(trusts) as client, client._peer.stream("GET", f"/v1/sessions/{RUNS}/model") as answer:
-        assert await answer.aread() == b"model"
-    assert os.listdir(tmp_path) == ["model"]
-
-
-async def test_a_take_over_between_a_session_s_view_and_its_model(tmp_path: Path) -> None:
-    leader, standby = House(model=b"model"), House(leads=False, model=b"model")
-    wires = {URL: Wire(leader), STANDBY: Wire(standby)}
-
-    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-        if request.url.path.endswith("/model"):
-            wires[URL].house, standby.leads = None, True
-        return await deliver(request)
-
-    wires[URL].hand = hand
-    async with client_of(wires, leader.identity, standby.identity) as client:
-        await client.model(RUNS, tmp_path / "model")
-    assert (standby.proofs, standby.acts) == (1, [f"GET /v1/sessions/{RUNS}/model"])
 
 
 async def test_who_says_nothing_is_asked_for_a_proof_once() -> None:
