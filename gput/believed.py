@@ -16,7 +16,7 @@ import httpx2
 
 from gput.trust import NotBelieved, not_believed
 from shared.crypto.signing import PartyKey, fingerprint
-from shared.errors import GputError, NotAuthenticated, NotPermitted, Unavailable, VerificationFailed
+from shared.errors import BadRequest, GputError, NotAuthenticated, Unavailable, VerificationFailed
 from shared.service.answers import Answer, NotItself, refusal_body
 from shared.service.clock import Clock, Entropy
 from shared.service.http import PeerClient, Peers
@@ -86,7 +86,8 @@ class Belief:
         """What answers there, attested over a nonce of one's own.
 
         Raises:
-            Unavailable. NotAuthenticated, NotPermitted: so it says of this client's key. NotBelieved: the check that does not stand.
+            Unavailable. NotAuthenticated: so it says of this client's key. NotBelieved: the check that does not stand. ConfigurationError:
+                the client's own trust folder.
         """
         from pydantic import ValidationError
 
@@ -98,16 +99,20 @@ class Belief:
             proof = OrchestratorProof.model_validate(await plain.post_json(PROOF, {"nonce": nonce}))
         except ValidationError as error:
             raise _no_proof(first_fault(error)) from None
-        except (Unavailable, NotAuthenticated, NotPermitted):
+        except (Unavailable, NotAuthenticated):
             raise
         except GputError as error:
-            # Whoever it is has proven nothing: what it says of anything else ("not found") is nothing to act on.
+            # Whoever it is has proven nothing: what it says of anything else ("not found", "not permitted") is nothing to act on.
             raise _no_proof(error.detail) from error
         caller, at = self._key.fingerprint, self._clock()
         try:
             return await asyncio.to_thread(self._trust.verify, proof, nonce=nonce, caller=caller, at=at)
         except VerificationFailed as error:
             raise not_believed(error) from error
+        except (
+            BadRequest
+        ) as error:  # what it sent is no statement, which nobody is to take for a word on the client's request
+            raise _no_proof(error.detail) from error
 
 
 class Believed:

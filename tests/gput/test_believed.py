@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import httpx2
 import pytest
 
 from gput import AsyncClient
 from gput.dry_run import judged, would
-from gput.trust import NotBelieved
+from gput.trust import NotBelieved, Trust
 from shared.crypto.signing import PartyKey
-from shared.errors import NotAuthenticated, VerificationFailed
+from shared.errors import ConfigurationError, NotAuthenticated, VerificationFailed
+from shared.service.http import Peers
 from tests.adversary.rows import attack
 from tests.gput.believed_world import (
+    CALLER,
     NONE,
     OTHER,
     RUNS,
@@ -29,6 +33,7 @@ from tests.gput.believed_world import (
     no_such,
     problem,
     resigned,
+    sure_of,
 )
 from tests.world.world_material import Material
 
@@ -188,7 +193,36 @@ async def test_a_dry_run_is_judged_by_nobody_in_the_orchestrator_s_place(ask: st
         with pytest.raises(NotBelieved) as found, judged():
             await (client.would("sessions", RUNS, "pause") if ask == "an act" else would(client, manifest, [], None))
     assert found.value.code == "answer-not-signed"
-    async with client_of({URL: wire}) as client:
-        with pytest.raises(NotBelieved) as found, judged():
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (None, "quote-measurement"),
+        (problem(403, "role-missing", "Not permitted"), "peer-unintelligible"),
+        (problem(404, "unknown-session", "Not found"), "peer-unintelligible"),
+        (httpx2.Response(200, json={"statement": "e30=", "evidence": {"quote": "e30="}}), "peer-unintelligible"),
+    ],
+)
+async def test_what_comes_in_the_place_of_a_proof_judges_no_dry_run(
+    answer: httpx2.Response | None, code: str, tmp_path: Path
+) -> None:
+    wire = Wire(House())
+    if answer is not None:
+        wire._deliver = AsyncMock(return_value=answer)  # type: ignore[method-assign]
+    (tmp_path / "cpu-roots.pem").touch()
+    trust = Trust(tmp_path) if answer is not None else sure_of()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gput.attest.trust.load_trust", Mock())
+        async with AsyncClient(URL, CALLER, trust=trust, peers=Peers(transports={URL: wire})) as client:
+            with pytest.raises(NotBelieved) as found, judged():
+                await client.would("sessions", RUNS, "pause")
+    assert found.value.code == code
+
+
+async def test_a_trust_folder_that_is_none_judges_no_dry_run(tmp_path: Path) -> None:
+    peers = Peers(transports={URL: Wire(House())})
+    async with AsyncClient(URL, CALLER, trust=Trust(tmp_path), peers=peers) as client:
+        with pytest.raises(ConfigurationError) as found, judged():
             await client.would("sessions", RUNS, "pause")
-    assert found.value.code == "quote-measurement"
+    assert found.value.code == "no-trust"

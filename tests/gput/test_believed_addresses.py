@@ -125,7 +125,9 @@ async def test_who_says_nothing_is_asked_for_a_proof_once() -> None:
     assert (found.value.code, len(wire.seen)) == ("peer-timeout", 1)
 
 
-@pytest.mark.parametrize(("status", "title"), [(404, "Not found"), (409, "Conflict"), (403, "Verification failed")])
+@pytest.mark.parametrize(
+    ("status", "title"), [(404, "Not found"), (409, "Conflict"), (403, "Verification failed"), (403, "Not permitted")]
+)
 async def test_what_is_said_in_the_place_of_a_proof_is_said_of_nothing_else(status: int, title: str) -> None:
     """Whoever asks whether there is a program takes "not found" for an answer to that."""
     wire = Wire(house := House())
