@@ -58,6 +58,8 @@ class Honest:
     def __call__(self, request: httpx2.Request) -> tuple[int, Any]:
         if signer(request) != fingerprint(self.key):
             return 401, UNKNOWN
+        if request.url.path == "/v1/dry-run/parties/north/key":
+            return 200, {"changes": True}
         if request.method == "PUT":
             signed = SignedRotation.model_validate(json.loads(request.content))
             self.key = verify_rotation(signed, party="north", old=self.key).new
@@ -128,6 +130,11 @@ def test_a_rotation_that_another_answered_begins_anew_from_the_key_that_was_kept
     lost = PartyKey.load(identity)
     assert {path.stat().st_mode & 0o777 for path in kept_private(identity)} == {0o600}
     forger(orchestrator := Honest(old))
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    assert main([*ROTATE, "--dry-run"]) == 0
+    assert "would go on from the kept key" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+    assert orchestrator.key == old.public
     assert main(ROTATE) == 0
     assert "never reached the orchestrator" in capsys.readouterr().err
     new = PartyKey.load(identity)
