@@ -245,7 +245,7 @@ def replace_key(
         said = {"public_key": public.hex(), "replaces": was["key"]}
         with judged():
             verdict = connect(url, key, lambda client: client.would("parties", name, "replacement", body=said))
-        say(f"{would_do(f'replace {change}', verdict)}; nothing was done")
+        say(f"{would_do(f'replace {change}', verdict.changes)}; nothing was done")
         show(was, fmt)
         return
     confirm(f"Replace {change}?", yes, no_input)
