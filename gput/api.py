@@ -275,8 +275,10 @@ class Api:
             Conflict `model-not-ready`. VerificationFailed `model-altered`: what came is not what the session exported. Unavailable: nothing
                 came for `PATIENCE_S`. What `check` raises.
         """
+        exported = (await self.session(session)).get("model")  # signed for who asks for that, as the stream is not
+        expected = None if exported is None else text_of(exported, "sha256")
         with drafted(target) as draft:
-            await Download(f"/v1/sessions/{in_full(session)}/model", draft).run(await self._to(), PATIENCE_S)
+            await Download(f"/v1/sessions/{session}/model", draft, expected).run(await self._to(), PATIENCE_S)
             if check is not None:
                 await asyncio.to_thread(check, draft)
         return target

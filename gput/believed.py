@@ -16,12 +16,12 @@ import httpx2
 
 from gput.trust import NotBelieved, not_believed
 from shared.crypto.signing import PartyKey, fingerprint
-from shared.errors import GputError, NotAuthenticated, NotPermitted, Unavailable, VerificationFailed
-from shared.service.answers import Answer, NotItself
+from shared.errors import BadRequest, GputError, NotAuthenticated, Unavailable, VerificationFailed
+from shared.service.answers import Answer, NotItself, refusal_body
 from shared.service.clock import Clock, Entropy
 from shared.service.http import PeerClient, Peers
 from shared.service.plain_client import Call, PlainClient
-from shared.service.problem_reader import PASSING, error_of
+from shared.service.problem_reader import PASSING, error_of, retry_after_s
 from shared.service.signatures import SignedAuth
 from shared.service.signed_answers import ACCEPT_ANSWER, ACCEPT_HEADER, AnswerParts, check_answer, signer_of
 
@@ -33,6 +33,8 @@ NAME = "orchestrator"
 PROOF = "/v1/attestation"
 REFUSED = 300
 """The least status that is no good answer."""
+LATER = frozenset({408, 429, 504})
+"""What is said of a request that took too long, or of too many: the peer may be at work on it, so the same address is not asked again."""
 
 
 class _Unproven(NotItself, httpx2.ConnectError):
@@ -45,6 +47,10 @@ class _Silent(NotItself, httpx2.ReadTimeout):
 
 class _InItsPlace(NotItself, httpx2.ReadError):
     """Something before it answered, or it can no more be asked what it is: nobody knows what became of the request."""
+
+
+class _Later(NotItself, httpx2.ReadTimeout):
+    """As `_InItsPlace`, with a word not to ask the same again here at once: it may still be at work, or was asked too often."""
 
 
 class Belief:
@@ -80,7 +86,8 @@ class Belief:
         """What answers there, attested over a nonce of one's own.
 
         Raises:
-            Unavailable. NotAuthenticated, NotPermitted: so it says of this client's key. NotBelieved: the check that does not stand.
+            Unavailable. NotAuthenticated: so it says of this client's key. NotBelieved: the check that does not stand. ConfigurationError:
+                the client's own trust folder.
         """
         from pydantic import ValidationError
 
@@ -92,16 +99,20 @@ class Belief:
             proof = OrchestratorProof.model_validate(await plain.post_json(PROOF, {"nonce": nonce}))
         except ValidationError as error:
             raise _no_proof(first_fault(error)) from None
-        except (Unavailable, NotAuthenticated, NotPermitted):
+        except (Unavailable, NotAuthenticated):
             raise
         except GputError as error:
-            # Whoever it is has proven nothing: what it says of anything else ("not found") is nothing to act on.
+            # Whoever it is has proven nothing: what it says of anything else ("not found", "not permitted") is nothing to act on.
             raise _no_proof(error.detail) from error
         caller, at = self._key.fingerprint, self._clock()
         try:
             return await asyncio.to_thread(self._trust.verify, proof, nonce=nonce, caller=caller, at=at)
         except VerificationFailed as error:
             raise not_believed(error) from error
+        except (
+            BadRequest
+        ) as error:  # what it sent is no statement, which nobody is to take for a word on the client's request
+            raise _no_proof(error.detail) from error
 
 
 class Believed:
@@ -143,7 +154,7 @@ class Believed:
         attested, sent = await self._before(), self._signed(call)
         async with self._client.stream(sent) as response:
             if response.status_code >= REFUSED:
-                await self._check(attested, sent, response.status_code, response.headers, await response.aread())
+                await self._check(attested, sent, response.status_code, response.headers, await refusal_body(response))
             yield response
 
     async def _before(self) -> AttestedOrchestrator:
@@ -181,7 +192,8 @@ class Believed:
             raise _InItsPlace(error) from error
         except VerificationFailed as error:
             if error.code == "answer-not-signed" and status in PASSING:
-                raise _InItsPlace(_not_itself(what, status, content)) from error
+                kind = _Later if status in LATER else _InItsPlace
+                raise kind(_not_itself(what, status, headers, content)) from error
             if error.code == "answer-not-signed" and status >= REFUSED:
                 said = error_of(status, content, NAME)
                 error.got = f"{said.code}: {said.detail}"
@@ -189,13 +201,15 @@ class Believed:
         self._belief.last = self
 
 
-def _not_itself(what: str, status: int, content: bytes) -> Unavailable:
+def _not_itself(what: str, status: int, headers: Mapping[str, str], content: bytes) -> Unavailable:
     """What is said in the end of an outage. A proxy says such a thing by itself; so does an orchestrator that has verified nothing yet."""
     said = error_of(status, content, NAME)
-    return Unavailable(
+    found = Unavailable(
         f"{what} and without its signature, which counts as no answer", code="peer-unreachable", got=f"{said.code}: {said.detail}",
         remedy=said.remedy or f"Check that {NAME} runs, and what stands before it.",
     )  # fmt: skip
+    found.retry_after_s = retry_after_s(headers.get("retry-after", ""))
+    return found
 
 
 def _no_proof(why: str) -> NotBelieved:

@@ -1,4 +1,4 @@
-"""One file fetched into another, taken up where its stream broke off, and believed when its digest is its ETag. Knows no session."""
+"""One file fetched into another, taken up where its stream broke off, and refused if it is another than was expected. Knows no session."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ PAUSE_S = 0.5
 
 
 class Download:
-    """From `path` of a service into the file `into`, which whoever asked removes if this fails."""
+    """From `path` of a service into the file `into`, which whoever asked removes if this fails.
 
-    def __init__(self, path: str, into: Path) -> None:
-        self._path, self._into = path, into
+    `expected`: its SHA-256 (hex), as an answer said that can be believed: the stream and its ETag are anybody's on the way. None: there is
+    no such file, so only its refusal may come.
+    """
+
+    def __init__(self, path: str, into: Path, expected: str | None) -> None:
+        self._path, self._into, self._expected = path, into, expected
         self._digest, self._tag, self._size = hashlib.sha256(), "", -1
 
     async def run(self, peer: PeerClient, patience_s: float) -> None:
@@ -46,7 +50,7 @@ class Download:
                     elif time.monotonic() > deadline:
                         raise
                 await asyncio.sleep(PAUSE_S)
-        self._check()
+        self._require(self._digest.hexdigest())
 
     async def _more(self, peer: PeerClient, out: BinaryIO) -> None:
         # If-Range: of another file than the one that was begun, all of it comes.
@@ -58,14 +62,14 @@ class Download:
                 self._digest = hashlib.sha256()
                 self._size = int(response.headers.get("content-length", -1))
             self._tag = response.headers.get("etag", "")
+            self._require(self._tag.strip('"'))  # another file is not worth its fetching
             async for chunk in response.aiter_bytes():
                 self._digest.update(chunk)
                 out.write(chunk)
 
-    def _check(self) -> None:
-        expected, got = self._tag.strip('"'), self._digest.hexdigest()
-        if got != expected:
+    def _require(self, got: str) -> None:
+        if got != self._expected:
             raise VerificationFailed(
-                "the model that came is not the one that was exported", code="model-altered", expected=expected, got=got,
-                remedy="Fetch it again.",
+                "the model that came is not the one that was exported", code="model-altered", expected=self._expected or "no model",
+                got=got or "no ETag", remedy="Fetch it again.",
             )  # fmt: skip

@@ -27,7 +27,7 @@ from gput.uploads import (
 )
 from shared.canonical import sha256
 from shared.errors import BadRequest, Conflict, GputError, LimitExceeded, NotFound, NotPermitted, Refused
-from shared.wire.dry_run import UnsignedManifest, Verdict
+from shared.wire.dry_run import UnsignedManifest
 
 if TYPE_CHECKING:
     from gput.api import Api
@@ -76,9 +76,9 @@ def refused(so_far: str, sentences: Sequence[str]) -> BadRequest:
     return BadRequest(f"{so_far}, and it would be refused: {'; '.join(sentences)}", code="would-be-refused")
 
 
-def would_do(what: str, verdict: Verdict) -> str:
+def would_do(what: str, changes: bool) -> str:
     """The beginning of a sentence on an act that would be taken."""
-    return f"would {what}" if verdict.changes else f"would change nothing, for the same was said before: {what}"
+    return f"would {what}" if changes else f"would change nothing, for the same was said before: {what}"
 
 
 def _sentences(error: GputError, but: Collection[str] = ()) -> list[str]:
@@ -98,6 +98,7 @@ def _finding(entry: Mapping[str, str]) -> str:
 
 async def would(client: Api, manifest: Manifest, paths: Sequence[Path], idempotency_key: str | None) -> dict[str, Any]:
     """`missing` has a sentence for each reason why the submission would be refused, `unjudged` one for all that nobody could say.
+    `changes`: whether it would change anything; None where the orchestrator did not say that it would be taken.
 
     Args:
         paths: files that would be uploaded first, and weights beside them (`with_weights`).
@@ -111,8 +112,10 @@ async def would(client: Api, manifest: Manifest, paths: Sequence[Path], idempote
     starting = own.starts_from if own is not None else await programs_weights(client, manifest.program)
     missing: list[str] = []
     unjudged: list[str] = []
+    changes: bool | None = None
     try:
-        unjudged += (await client.would("sessions", body=unsigned.model_dump(mode="json", exclude_none=True))).unjudged
+        verdict = await client.would("sessions", body=unsigned.model_dump(mode="json", exclude_none=True))
+        unjudged, changes = [*verdict.unjudged], verdict.changes
     except NotBelieved:
         raise
     except REFUSALS as error:
@@ -125,7 +128,7 @@ async def would(client: Api, manifest: Manifest, paths: Sequence[Path], idempote
     return {
         "name": manifest.name, "owner": me["name"], "manifest_digest": manifest.digest().hex(), "rounds": manifest.rounds,
         "visits": manifest.rounds * len(manifest.roster), "holders": [entry.holder for entry in manifest.roster],
-        "missing": missing + _for_nothing(manifest, starting, files), "unjudged": unjudged,
+        "missing": missing + _for_nothing(manifest, starting, files), "unjudged": unjudged, "changes": changes,
     }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ class AsyncSessions(_Room):
 
         Args:
             receipts: what verifying this session's receipts gave. Without them a client with a trust folder fetches and verifies them
-                first; an UNATTESTED one compares the file with the orchestrator's own word for it, and no more.
+                first; an UNATTESTED one compares the file with what is answered in the orchestrator's name, and no more.
 
         Raises:
             Conflict `model-not-ready`. VerificationFailed: `model-not-of-receipts`, `model-altered`, or a receipt that does not hold.

@@ -40,7 +40,8 @@ class TimelineSpan(View):
 
 
 class Dry(View):
-    """What a submission would be about. `missing`: what would make it fail; `unjudged`: what nobody could say beforehand."""
+    """What a submission would be about. `missing`: what would make it fail; `unjudged`: what nobody could say beforehand; `changes`: false
+    where the same was submitted before, null where the orchestrator did not say that it would be taken."""
 
     name: str
     owner: str
@@ -50,6 +51,7 @@ class Dry(View):
     holders: list[str]
     missing: list[str]
     unjudged: list[str]
+    changes: bool | None
 
 
 class Differing(View):

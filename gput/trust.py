@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from shared.errors import BadRequest, VerificationFailed
+from shared.errors import ConfigurationError, VerificationFailed
 
 if TYPE_CHECKING:
     from shared.attestation.orchestrator_proof import AttestedOrchestrator
@@ -48,12 +48,17 @@ class Trust:
             object.__setattr__(self, name, value)
 
     def verify(self, proof: OrchestratorProof, *, nonce: str, caller: str, at: float) -> AttestedOrchestrator:
-        """The orchestrator, believed. Raises: BadRequest `no-trust`; VerificationFailed with the check's own code."""
+        """The orchestrator, believed.
+
+        Raises:
+            ConfigurationError: `no-trust`, or a file of the folder is unusable. BadRequest: the statement is none. VerificationFailed with
+                the check's own code.
+        """
         from gput.attest.trust import Wish, load_trust
         from shared.attestation.orchestrator_proof import verify_orchestrator_proof
 
         if not any((self.folder / name).is_file() for name in ("cpu-roots.pem", "snp-roots.pem")):
-            raise BadRequest(
+            raise ConfigurationError(
                 f"{self.folder} is no trust folder: it has no roots of machines",
                 code="no-trust",
                 remedy="Name the folder with the roots you believe (cpu-roots.pem or snp-roots.pem).",

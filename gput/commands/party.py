@@ -239,7 +239,7 @@ def _decide(verb: str, session: str, url: str, token: Path, body: dict[str, Any]
     for what in verdict.unjudged:
         say(f"not judged: {what}")
     act = f"{verb} {view['session']}"
-    say(f"{would_do(act, verdict)}, which is {view['state']}; nothing was done")
+    say(f"{would_do(act, verdict.changes)}, which is {view['state']}; nothing was done")
     _decided({**view, "unjudged": [*verdict.unjudged]}, fmt)
 
 

@@ -15,6 +15,7 @@ from gput.commands.connection import KeyOption, NoInputOption, UrlOption, YesOpt
 from gput.commands.manners import DryRunOption, FormatOption
 from gput.dry_run import judged, refused, would_do
 from gput.output import Format, emit, say, show
+from gput.trust import NotBelieved
 from gput.whole import replace_whole
 from shared.crypto.former_keys import SUFFIX, keep_former, keep_private, kept_private
 from shared.crypto.private_file import replace_private
@@ -88,8 +89,14 @@ def _tried(url: str, key: Path, draft: Path) -> Any:
     else:
         # A key of now stands for one that nobody has made yet: what is judged of it is that it is nobody's.
         new = PartyKey.load(draft) if draft.exists() else PartyKey.generate()
-        row = connect(url, key, lambda client: _asked(client, new.public))
-        done = f"would make a new key for {row['name']}"
+        kept = _counting(url, key)
+        row = connect(url, kept or key, lambda client: _asked(client, new.public))
+        back = (
+            ""
+            if kept is None
+            else f"go on from the kept key {kept}, for an earlier rotation never reached the orchestrator, and "
+        )
+        done = f"would {back}make a new key for {row['name']}"
     if busy:
         raise refused("nothing was done", busy)
     say(f"{done}; nothing was done")
@@ -125,10 +132,12 @@ def _tell(url: str, key: Path, draft: Path) -> Any:
         await _enrolled(client)
         await client.rotate_key(old, new)
 
-    lost: NotAuthenticated | Unavailable | None = None
+    lost: NotAuthenticated | NotBelieved | Unavailable | None = None
     try:
         connect(url, key, tell)
-    except (NotAuthenticated, Unavailable) as error:
+    except (NotAuthenticated, NotBelieved, Unavailable) as error:
+        # NotBelieved, too: the old key, asked with again behind a lost answer, is refused by an orchestrator that no more verifies it, and
+        # so signs nothing for it.
         lost = error
     if (row := _known(url, draft)) is None:
         raise lost or unintelligible(f"says that it took your new key, and does not know it; {key} is as it was", PEER)
@@ -136,19 +145,22 @@ def _tell(url: str, key: Path, draft: Path) -> Any:
 
 
 def _bring_back(url: str, key: Path) -> None:
-    """Have the file hold a key of before again, if the orchestrator answers to that one only: it was another that said otherwise. The key
-    that the file held is kept, for this may be another's word, too."""
+    """Have the file hold the key of before that counts, if there is one. The key that the file held is kept, for this may be another's
+    word, too."""
+    if (kept := _counting(url, key)) is None:
+        return
+    keep_private(key, PartyKey.load(key).public)
+    _replace(key, kept)
+    say(f"an earlier rotation never reached the orchestrator: {key} holds the key of before it, and it begins anew")
+
+
+def _counting(url: str, key: Path) -> Path | None:
+    """The kept key of before to which the orchestrator answers, where it does not know the one in the file: it was another that said
+    otherwise. None: there is no such thing. Writes nothing."""
     former = kept_private(key)
     if not former or _known(url, key) is not None:
-        return
-    for kept in former:
-        if _known(url, kept) is not None:
-            keep_private(key, PartyKey.load(key).public)
-            _replace(key, kept)
-            say(
-                f"an earlier rotation never reached the orchestrator: {key} holds the key of before it, and it begins anew"
-            )
-            return
+        return None
+    return next((kept for kept in former if _known(url, kept) is not None), None)
 
 
 def _known(url: str, key: Path) -> Any:
@@ -233,7 +245,7 @@ def replace_key(
         said = {"public_key": public.hex(), "replaces": was["key"]}
         with judged():
             verdict = connect(url, key, lambda client: client.would("parties", name, "replacement", body=said))
-        say(f"{would_do(f'replace {change}', verdict)}; nothing was done")
+        say(f"{would_do(f'replace {change}', verdict.changes)}; nothing was done")
         show(was, fmt)
         return
     confirm(f"Replace {change}?", yes, no_input)

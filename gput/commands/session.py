@@ -83,7 +83,8 @@ def _tried(found: dict[str, Any], fmt: Format) -> None:
         say(f"not judged: {what}")
     if found["missing"]:
         raise refused("nothing was submitted", found["missing"])
-    say("nothing was submitted")
+    again = "" if found["changes"] is not False else would_do(f"submit {found['name']}", False) + "; "
+    say(f"{again}nothing was submitted")
 
 
 @app.command()
@@ -193,7 +194,7 @@ def _act(action: str, session: str, url: str, key: Path, dry_run: bool, fmt: For
         with judged():
             verdict = await client.would("sessions", name, action)
         view = await client.session(name)
-        say(f"{would_do(f'{action} {name}', verdict)}, which is {view['phase']}; nothing was done")
+        say(f"{would_do(f'{action} {name}', verdict.changes)}, which is {view['phase']}; nothing was done")
         return view
 
     show(with_session(session, url, key, run), fmt)

@@ -28,7 +28,8 @@ def export(
 ) -> None:
     """Fetch the finished model, as its output policy allows.
 
-    Without --receipts the file is compared with the orchestrator's own word for it; `gput receipts verify --model` can say more later.
+    Without --receipts the file is compared with the orchestrator's own word for it, which with a trust folder (GPUT_TRUST) is signed; `gput
+    receipts verify --model` can say more later.
 
     Example:  gput session export s_7f -o model.safetensors --receipts my-receipts
     """

@@ -18,6 +18,8 @@ from shared.errors import Unavailable
 LIMIT: Final = (
     "gput.answer_bytes"  # request extension: at most so many bytes; absent: the reader keeps to its own bound
 )
+MAX_REFUSAL_BYTES: Final = 1024 * 1024
+"""What is read of a refusal in place of a stream, whose reader would have a bound of its own."""
 UNCOMPRESSED: Final = {"accept-encoding": "identity"}
 
 
@@ -88,6 +90,12 @@ def require_readable(headers: Iterable[tuple[bytes, bytes]], limit: int | None) 
         raise BadAnswer(f"it is encoded as {encoding[:40]!r}, which was not asked for")
     if limit is not None and stated.isdigit() and int(stated) > limit:
         raise BadAnswer(f"it has {stated[:40]} bytes, and at most {limit} are read")
+
+
+async def refusal_body(response: httpx2.Response) -> bytes:
+    """The whole of what came in place of a stream. Raises: BadAnswer: it has more than `MAX_REFUSAL_BYTES`."""
+    response.stream = _Bounded(response.stream, MAX_REFUSAL_BYTES)
+    return await response.aread()
 
 
 def too_long(limit: int) -> BadAnswer:

@@ -12,20 +12,21 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import httpx2
 
 from shared.canonical import json_bytes, json_value
 from shared.errors import BadRequest, GputError, Unavailable
 from shared.service.act_key import check_act_key
-from shared.service.answers import Answer, BadAnswer, NotItself, answers_within
+from shared.service.answers import Answer, answers_within, refusal_body
 from shared.service.clock import Entropy
 from shared.service.plain_client import Asks, Body, Call, PlainClient
 from shared.service.printable import printable
 from shared.service.problem_reader import MAX_PROBLEM_BYTES, error_of, retry_after_s
 from shared.service.tracing import outgoing
 from shared.service.transport import HttpTransport
+from shared.service.unanswered import unanswered, unintelligible
 from shared.service.ways import Way, Ways, addresses
 
 ATTEMPTS = 4
@@ -152,13 +153,12 @@ class PeerClient:
             except httpx2.TransportError as error:
                 self._ways.failed(way)
                 if attempt == tries or not self._worth_more(error, attempt, repeatable=repeatable):
-                    self._explain(way, error, method, path)
+                    raise unanswered(error, self.name, way.url, f"{method} {path}") from error
             else:
                 if response.status_code < 300:
                     return response
                 refusal = self._refused(way, response, response.content)
-                elsewhere = self._ways.elsewhere(refusal) or (repeatable and self._ways.deserted(response))
-                if attempt == tries or not elsewhere:
+                if attempt == tries or not self._elsewhere(refusal, response, repeatable=repeatable):
                     raise refusal
             await self._sleep(self._pause_s(attempt))
         raise AssertionError("the last try returns or raises")
@@ -190,17 +190,32 @@ class PeerClient:
         params: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx2.Response]:
-        """An answer that is read while it comes, asked for once. Raises: as `request`; also when the connection breaks inside the block."""
-        way = self._ways.now
-        try:
-            call = Call(method, _address(way.url, path), None, headers or {}, params, timeout_s)
-            async with way.client.stream(call) as response:
-                if response.status_code >= 300:
-                    raise self._refused(way, response, await response.aread())
-                yield response
-        except httpx2.TransportError as error:
-            self._ways.failed(way)
-            self._explain(way, error, method, path)
+        """An answer that is read while it comes, asked for once at each address until one answers.
+
+        Raises:
+            As `request`; also when the connection breaks inside the block.
+        """
+        repeatable, tries = method in _REPEATABLE, len(self._ways)
+        for attempt in range(1, tries + 1):
+            way, begun = self._ways.now, False
+            try:
+                call = Call(method, _address(way.url, path), None, headers or {}, params, timeout_s)
+                async with way.client.stream(call) as response:
+                    if response.status_code < 300:
+                        begun = True
+                        yield response
+                        return
+                    refusal = self._refused(way, response, await refusal_body(response))
+                    if attempt == tries or not self._elsewhere(refusal, response, repeatable=repeatable):
+                        raise refusal
+            except httpx2.TransportError as error:
+                self._ways.failed(way)
+                if begun or attempt == tries or not self._worth_more(error, attempt, repeatable=repeatable):
+                    raise unanswered(error, self.name, way.url, f"{method} {path}") from error
+
+    def _elsewhere(self, refusal: GputError, response: Answer | httpx2.Response, *, repeatable: bool) -> bool:
+        """Whether it is to be asked for at another address instead."""
+        return self._ways.elsewhere(refusal) or (repeatable and self._ways.deserted(response))
 
     def _worth_more(self, error: httpx2.TransportError, attempt: int, *, repeatable: bool) -> bool:
         """Whether another try is safe, and may do better. Who says nothing is asked once; the peer's other address may be heard."""
@@ -241,32 +256,8 @@ class PeerClient:
             raise self.unintelligible(f"something that is not JSON of at most {limit} bytes") from error
 
     def unintelligible(self, answered: str) -> Unavailable:
-        """The error of an answer that this service does not give: another program does, and nobody knows what became of the request."""
-        return Unavailable(
-            f"{self.name} at {self._ways.now.url} answered with {answered}",
-            code="peer-unintelligible",
-            remedy="Check that the address leads to this service and not to another program.",
-        )
-
-    def _explain(self, way: Way, error: httpx2.TransportError, method: str, path: str) -> NoReturn:
-        if isinstance(error, NotItself):
-            raise error.meant from error
-        if isinstance(error, BadAnswer):
-            raise Unavailable(
-                f"{self.name} at {way.url} answered {method} {path} with something that is not read: {error}",
-                code="peer-unintelligible",
-                remedy="Check that the address leads to this service and not to another program.",
-            ) from error
-        unsent = isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout))
-        timed_out = isinstance(error, httpx2.TimeoutException) and not unsent
-        what = "did not answer in time" if timed_out else "cannot be reached"
-        if isinstance(error, httpx2.PoolTimeout):
-            what = "was not asked, since too many requests of this service wait for its answers already"
-        raise Unavailable(
-            f"{self.name} at {way.url} {what} ({method} {path}: {type(error).__name__})",
-            code="peer-timeout" if timed_out else "peer-unreachable",
-            remedy=f"Check that {self.name} runs and that its address is right.",
-        ) from error
+        """As `shared.service.unanswered`, of this peer."""
+        return unintelligible(self.name, self._ways.now.url, f"with {answered}")
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx2
+import pytest
 
 from gput import AsyncClient
 from gput.trust import Trust
@@ -21,8 +22,10 @@ from shared.service.signed_answers import AnswerParts, asks, signed_fields
 from shared.wire.attestation import OrchestratorProof
 
 URL, STANDBY = "http://orchestrator.test", "http://standby.test"
-ME = {"name": "olga", "role": "owner", "key": "00" * 32}
-SESSION = {"id": "s_1", "phase": "RUNNING"}
+CALLER = PartyKey.generate()
+ME = {"name": "olga", "role": "owner", "key": CALLER.fingerprint}
+RUNS, OTHER, NONE = (f"s_{letter * 16}" for letter in "abn")
+"""Two sessions that run, and one that there is not."""
 PROBLEM = "application/problem+json"
 
 
@@ -40,13 +43,15 @@ class Sure(Trust):
 
 @dataclass
 class House:
-    """One orchestrator. `leads`: else it refuses unheard, as a standby does. `acts`: what it was asked for."""
+    """One orchestrator. `leads`: else it refuses unheard, as a standby does. `acts`: what it was asked for. `model`: what its sessions
+    exported."""
 
     identity: PartyKey = field(default_factory=PartyKey.generate)
     leads: bool = True
     signs: bool = True
     proofs: int = 0
     acts: list[str] = field(default_factory=list)
+    model: bytes | None = None
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
         """As the middleware does: signed where that was asked for."""
@@ -67,15 +72,24 @@ class House:
         path = request.url.path.removeprefix("/v1/")
         if request.method == "DELETE":
             return httpx2.Response(204)
-        if path.startswith("sessions/s_none"):
+        if path.startswith(f"sessions/{NONE}"):
             return problem(404, "unknown-session", "Not found")
+        if path.endswith("/model"):
+            return problem(409, "model-not-ready", "Conflict") if self.model is None else streamed(self.model)
         if path.startswith("sessions/"):
-            return httpx2.Response(200, json=SESSION, headers={"etag": '"3"'})
+            exported = None if self.model is None else {"sha256": sha256(self.model).hex()}
+            view = {"id": path.split("/")[1], "phase": "RUNNING", "model": exported}
+            return httpx2.Response(200, json=view, headers={"etag": '"3"'})
         if path.startswith("programs/") and not path.endswith("/archive"):
             return httpx2.Response(200, json={"initial_weights": {}})
         if path == "parties":
             return httpx2.Response(200, json={"items": [ME], "next": None})
         return httpx2.Response(200, json=ME)
+
+
+def streamed(model: bytes) -> httpx2.Response:
+    """As a model comes: under its own digest."""
+    return httpx2.Response(200, content=model, headers={"etag": f'"{sha256(model).hex()}"'})
 
 
 def problem(status: int, code: str, title: str) -> httpx2.Response:
@@ -130,8 +144,24 @@ async def at_once(_seconds: float) -> None:
 
 
 def client_of(wires: dict[str, Wire], *identities: PartyKey) -> AsyncClient:
-    """A client that believes these identities, by these addresses."""
+    """`CALLER`'s client that believes these identities, by these addresses."""
+    peers = Peers(transports=dict(wires), sleep=at_once)
+    return AsyncClient(",".join(wires), CALLER, trust=sure_of(*identities), peers=peers)
+
+
+def sure_of(*identities: PartyKey) -> Sure:
+    """Who believes these identities."""
     trust = Sure("nowhere")
     object.__setattr__(trust, "known", {key.public.hex() for key in identities})
-    peers = Peers(transports=dict(wires), sleep=at_once)
-    return AsyncClient(",".join(wires), PartyKey.generate(), trust=trust, peers=peers)
+    return trust
+
+
+def commands_reach(patch: pytest.MonkeyPatch, wires: dict[str, Wire], *identities: PartyKey) -> None:
+    """Commands believe these identities, by these addresses."""
+
+    def client(url: str, key: Any, **more: Any) -> AsyncClient:
+        return AsyncClient(url, key, peers=Peers(transports=dict(wires), sleep=at_once), **more)
+
+    patch.setattr("gput.client.AsyncClient", client)
+    patch.setattr("gput.config.trusted", lambda: sure_of(*identities))
+    patch.setenv("GPUT_URL", ",".join(wires))

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import httpx2
 import pytest
 
 from gput import AsyncClient
 from gput.dry_run import judged, would
-from gput.trust import NotBelieved
+from gput.trust import NotBelieved, Trust
 from shared.crypto.signing import PartyKey
-from shared.errors import NotAuthenticated, NotFound, VerificationFailed
+from shared.errors import ConfigurationError, NotAuthenticated, VerificationFailed
+from shared.service.http import Peers
 from tests.adversary.rows import attack
 from tests.gput.believed_world import (
+    CALLER,
+    NONE,
+    OTHER,
+    RUNS,
     URL,
     Deliver,
     Hand,
@@ -26,6 +33,7 @@ from tests.gput.believed_world import (
     no_such,
     problem,
     resigned,
+    sure_of,
 )
 from tests.world.world_material import Material
 
@@ -34,10 +42,10 @@ USES: dict[str, Use] = {
     "get": lambda client: client.get("whoami"),
     "items": lambda client: client.items("parties"),
     "raw": lambda client: client.raw("programs/0/archive"),
-    "session": lambda client: client.session("s_1"),
-    "wait": lambda client: client.wait("s_1"),
-    "act": lambda client: client.act("s_1", "cancel"),
-    "delete": lambda client: client.delete("s_1"),
+    "session": lambda client: client.session(RUNS),
+    "wait": lambda client: client.wait(RUNS),
+    "act": lambda client: client.act(RUNS, "cancel"),
+    "delete": lambda client: client.delete(RUNS),
     "enrol": lambda client: client.enrol("north", bytes(32)),
     "upload": lambda client: client.upload_weights(b"weights"),
     "rotate": lambda client: client.rotate_key(PartyKey.generate(), PartyKey.generate()),
@@ -145,10 +153,10 @@ async def test_an_answer_to_another_request_is_refused(kept: str) -> None:
 
     async with client_of({URL: wire}, house.identity) as client:
         wire.hand = hand
-        first = await (client.session("s_1") if kept.startswith("an earlier") else client.get("sessions/s_2"))
-        assert first["id"] == "s_1"
+        first = RUNS if kept.startswith("an earlier") else OTHER
+        assert (await client.session(first))["id"] == first
         with pytest.raises(VerificationFailed) as found:
-            await client.session("s_1")
+            await client.session(RUNS)
     assert found.value.code == "answer-signature"
     assert len(house.acts) == 2
 
@@ -158,7 +166,7 @@ async def test_answers_of_two_requests_that_are_swapped_are_refused() -> None:
     wire, both = Wire(house := House()), dict[str, asyncio.Future[httpx2.Response]]()
 
     async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-        here, there = ("s_1", "s_none") if request.url.path.endswith("s_1") else ("s_none", "s_1")
+        here, there = (RUNS, NONE) if request.url.path.endswith(RUNS) else (NONE, RUNS)
         loop = asyncio.get_running_loop()
         both.setdefault(there, loop.create_future())
         both.setdefault(here, loop.create_future()).set_result(await deliver(request))
@@ -167,39 +175,8 @@ async def test_answers_of_two_requests_that_are_swapped_are_refused() -> None:
     async with client_of({URL: wire}, house.identity) as client:
         await client.whoami()
         wire.hand = hand
-        found = await asyncio.gather(client.session("s_1"), client.session("s_none"), return_exceptions=True)
+        found = await asyncio.gather(client.session(RUNS), client.session(NONE), return_exceptions=True)
     assert [getattr(one, "code", one) for one in found] == ["answer-signature"] * 2
-
-
-async def test_a_stream_s_refusal_must_be_signed_as_well() -> None:
-    wire = Wire(house := House())
-    async with client_of({URL: wire}, house.identity) as client:
-        with pytest.raises(NotFound):  # its own word
-            await anext(client.events("s_none"))
-        wire.hand = no_such(404, "unknown-session", "Not found")
-        with pytest.raises(VerificationFailed) as found:
-            await anext(client.events("s_1"))
-    assert found.value.code == "answer-not-signed"
-
-
-async def test_that_a_session_has_ended_is_asked_for_and_not_heard_in_its_stream(tmp_path: Any) -> None:
-    """And where the finished model is not ready, only the orchestrator can say so."""
-    wire = Wire(house := House())
-
-    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
-        if request.url.path.endswith("/events"):
-            return httpx2.Response(204)
-        if request.url.path.endswith("/model"):
-            return problem(409, "model-not-ready", "Conflict")
-        answer = await deliver(request)
-        return httpx2.Response(200, content=answer.content.replace(b"RUNNING", b"FAILED"), headers=answer.headers)
-
-    wire.hand = hand
-    async with client_of({URL: wire}, house.identity) as client:
-        for asked in (anext(client.events("s_1")), client.model("s_1", tmp_path / "model")):
-            with pytest.raises(VerificationFailed):
-                await asked
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("ask", ["an act", "a submission"])
@@ -214,9 +191,38 @@ async def test_a_dry_run_is_judged_by_nobody_in_the_orchestrator_s_place(ask: st
     async with client_of({URL: wire}, house.identity) as client:
         wire.hand = hand
         with pytest.raises(NotBelieved) as found, judged():
-            await (client.would("sessions", "s_1", "pause") if ask == "an act" else would(client, manifest, [], None))
+            await (client.would("sessions", RUNS, "pause") if ask == "an act" else would(client, manifest, [], None))
     assert found.value.code == "answer-not-signed"
-    async with client_of({URL: wire}) as client:
-        with pytest.raises(NotBelieved) as found, judged():
-            await client.would("sessions", "s_1", "pause")
-    assert found.value.code == "quote-measurement"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (None, "quote-measurement"),
+        (problem(403, "role-missing", "Not permitted"), "peer-unintelligible"),
+        (problem(404, "unknown-session", "Not found"), "peer-unintelligible"),
+        (httpx2.Response(200, json={"statement": "e30=", "evidence": {"quote": "e30="}}), "peer-unintelligible"),
+    ],
+)
+async def test_what_comes_in_the_place_of_a_proof_judges_no_dry_run(
+    answer: httpx2.Response | None, code: str, tmp_path: Path
+) -> None:
+    wire = Wire(House())
+    if answer is not None:
+        wire._deliver = AsyncMock(return_value=answer)  # type: ignore[method-assign]
+    (tmp_path / "cpu-roots.pem").touch()
+    trust = Trust(tmp_path) if answer is not None else sure_of()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gput.attest.trust.load_trust", Mock())
+        async with AsyncClient(URL, CALLER, trust=trust, peers=Peers(transports={URL: wire})) as client:
+            with pytest.raises(NotBelieved) as found, judged():
+                await client.would("sessions", RUNS, "pause")
+    assert found.value.code == code
+
+
+async def test_a_trust_folder_that_is_none_judges_no_dry_run(tmp_path: Path) -> None:
+    peers = Peers(transports={URL: Wire(House())})
+    async with AsyncClient(URL, CALLER, trust=Trust(tmp_path), peers=peers) as client:
+        with pytest.raises(ConfigurationError) as found, judged():
+            await client.would("sessions", RUNS, "pause")
+    assert found.value.code == "no-trust"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx2
 import pytest
 
-import gput.api
 from gput import UNATTESTED, AsyncClient
-from shared.crypto.signing import PartyKey
 from shared.errors import GputError, NotFound, Unavailable, VerificationFailed
 from shared.service.http import Peers
 from tests.gput.believed_world import (
+    CALLER,
     ME,
+    NONE,
     PROBLEM,
+    RUNS,
     STANDBY,
     URL,
     Deliver,
@@ -32,12 +35,12 @@ from tests.gput.believed_world import (
 async def test_honest_answers_are_taken_and_it_is_attested_once() -> None:
     wire = Wire(house := House())
     async with client_of({URL: wire}, house.identity) as client:
-        found = await asyncio.gather(client.whoami(), client.items("parties"), client.session("s_1"))
+        found = await asyncio.gather(client.whoami(), client.items("parties"), client.session(RUNS))
         assert (found[0], found[1], found[2]["phase"]) == (ME, [ME], "RUNNING")
-        assert await client.delete("s_1") is None
+        assert await client.delete(RUNS) is None
         assert json.loads(await client.raw("programs/0/archive")) == ME
         with pytest.raises(NotFound) as nobody:  # signed, so it is the orchestrator's word
-            await client.session("s_none")
+            await client.session(NONE)
         assert nobody.value.code == "unknown-session"
     assert house.proofs == 1
     assert wire.seen[0].url.path == "/v1/attestation"
@@ -94,7 +97,7 @@ async def test_a_second_address_that_is_not_measured_is_told_nothing() -> None:
     wires = {URL: Wire(leader), STANDBY: Wire(stranger)}
     async with client_of(wires, leader.identity) as client:
         with pytest.raises(VerificationFailed) as found:
-            await client.act("s_1", "cancel")
+            await client.act(RUNS, "cancel")
     assert found.value.code == "quote-measurement"
     assert stranger.acts == []
 
@@ -122,7 +125,9 @@ async def test_who_says_nothing_is_asked_for_a_proof_once() -> None:
     assert (found.value.code, len(wire.seen)) == ("peer-timeout", 1)
 
 
-@pytest.mark.parametrize(("status", "title"), [(404, "Not found"), (409, "Conflict"), (403, "Verification failed")])
+@pytest.mark.parametrize(
+    ("status", "title"), [(404, "Not found"), (409, "Conflict"), (403, "Verification failed"), (403, "Not permitted")]
+)
 async def test_what_is_said_in_the_place_of_a_proof_is_said_of_nothing_else(status: int, title: str) -> None:
     """Whoever asks whether there is a program takes "not found" for an answer to that."""
     wire = Wire(house := House())
@@ -140,12 +145,16 @@ async def test_what_is_said_in_the_place_of_a_proof_is_said_of_nothing_else(stat
 # ---------------------------------------------------------------- outages
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+AGAIN = {408: 1, 429: 1, 502: 4, 503: 4, 504: 1}
+"""How often one call asks at one address: once where the orchestrator may still be at work, or was asked too often."""
+
+
+@pytest.mark.parametrize("status", AGAIN)
 @pytest.mark.parametrize("kind", [PROBLEM, "text/html"])
 async def test_an_unsigned_outage_is_no_answer_and_is_sat_out(
     status: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gput.api, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("gput.lull.FIRST_PAUSE_S", 0.0)
     wire, told = Wire(house := House()), 0
 
     async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
@@ -163,9 +172,37 @@ async def test_an_unsigned_outage_is_no_answer_and_is_sat_out(
             await client.whoami()
         assert found.value.code == "peer-unreachable"
         assert "without its signature" in found.value.detail
-        assert (found.value.got, told) == ("x: orchestrator: busy", 4)
-        assert (await client._patiently("s_1"))["phase"] == "RUNNING"
+        assert (found.value.got, told) == ("x: orchestrator: busy", AGAIN[status])
+        assert (await client.patiently(RUNS))["phase"] == "RUNNING"
     assert house.proofs == 1
+
+
+CHANGES: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
+    "an upload": lambda client: client.upload_weights(b"weights"),
+    "an act": lambda client: client.act(RUNS, "cancel"),
+}
+
+
+@pytest.mark.parametrize("status", AGAIN)
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_may_still_be_at_work_is_asked_for_once_at_each_address(change: str, status: int) -> None:
+    """An act under its Idempotency-Key would be told that it is under way; an upload would go up again."""
+
+    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+        await deliver(request)
+        return httpx2.Response(status, content=b"<html>", headers={"retry-after": "30"})
+
+    house = House()
+    for addresses in ([URL], [URL, STANDBY]):
+        wires = {address: Wire(house) for address in addresses}
+        house.acts.clear()
+        async with client_of(wires, house.identity) as client:
+            for wire in wires.values():
+                wire.hand = hand
+            with pytest.raises(Unavailable) as found:
+                await CHANGES[change](client)
+        assert (found.value.code, found.value.retry_after_s) == ("peer-unreachable", 30)
+        assert len(house.acts) == AGAIN[status] * len(addresses)
 
 
 async def test_an_outage_that_is_signed_is_the_orchestrator_s_own_word() -> None:
@@ -190,8 +227,8 @@ async def test_a_proxy_before_one_of_two_addresses_leads_to_the_other() -> None:
         await client.whoami()
         wires[URL].hand = no_such(502, "bad-gateway", "Bad gateway")
         standby.leads = True
-        assert await client.act("s_1", "pause") == {"id": "s_1", "phase": "RUNNING"}
-    assert (standby.acts, leader.acts) == (["POST /v1/sessions/s_1/pause"], ["GET /v1/whoami"])
+        assert (await client.act(RUNS, "pause"))["id"] == RUNS
+    assert (standby.acts, leader.acts) == ([f"POST /v1/sessions/{RUNS}/pause"], ["GET /v1/whoami"])
 
 
 # ---------------------------------------------------------------- who does not ask
@@ -208,18 +245,18 @@ async def test_an_orchestrator_of_a_release_before_is_refused_and_said_why() -> 
 
 async def test_an_unattested_client_asks_for_no_signature_and_takes_what_comes() -> None:
     wire = Wire(House(signs=False))
-    client = AsyncClient(URL, PartyKey.generate(), trust=UNATTESTED, peers=Peers(transports={URL: wire}, sleep=at_once))
+    client = AsyncClient(URL, CALLER, trust=UNATTESTED, peers=Peers(transports={URL: wire}, sleep=at_once))
     async with client:
         assert await client.whoami() == ME
         wire.hand = no_such(404, "unknown-session", "Not found")
         with pytest.raises(NotFound):
-            await client.session("s_1")
+            await client.session(RUNS)
     assert [(r.url.path, "accept-signature" in r.headers) for r in wire.seen] == [("/v1/whoami", False)]
 
 
 async def test_nobody_decided_and_nothing_is_sent() -> None:
     wire = Wire(House())
-    async with AsyncClient(URL, PartyKey.generate(), peers=Peers(transports={URL: wire}, sleep=at_once)) as client:
+    async with AsyncClient(URL, CALLER, peers=Peers(transports={URL: wire}, sleep=at_once)) as client:
         with pytest.raises(GputError) as found:
             await client.whoami()
     assert (found.value.code, wire.seen) == ("no-trust", [])

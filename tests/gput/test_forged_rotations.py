@@ -18,6 +18,7 @@ from shared.attestation.key_rotations import verify_rotation
 from shared.crypto.former_keys import former_keys, kept_private
 from shared.crypto.signing import PartyKey, fingerprint
 from shared.wire.party_keys import SignedRotation
+from tests.gput.believed_world import URL, Deliver, House, Wire, commands_reach, problem
 from tests.gput.forgery import Forged, Forger, forger
 
 __all__ = ["forger"]
@@ -57,6 +58,8 @@ class Honest:
     def __call__(self, request: httpx2.Request) -> tuple[int, Any]:
         if signer(request) != fingerprint(self.key):
             return 401, UNKNOWN
+        if request.url.path == "/v1/dry-run/parties/north/key":
+            return 200, {"changes": True}
         if request.method == "PUT":
             signed = SignedRotation.model_validate(json.loads(request.content))
             self.key = verify_rotation(signed, party="north", old=self.key).new
@@ -127,6 +130,11 @@ def test_a_rotation_that_another_answered_begins_anew_from_the_key_that_was_kept
     lost = PartyKey.load(identity)
     assert {path.stat().st_mode & 0o777 for path in kept_private(identity)} == {0o600}
     forger(orchestrator := Honest(old))
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    assert main([*ROTATE, "--dry-run"]) == 0
+    assert "would go on from the kept key" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+    assert orchestrator.key == old.public
     assert main(ROTATE) == 0
     assert "never reached the orchestrator" in capsys.readouterr().err
     new = PartyKey.load(identity)
@@ -152,3 +160,56 @@ def test_a_command_that_died_behind_the_new_key_keeps_the_old_one(
     assert not list(Path().glob("*.next.*"))
     assert [PartyKey.load(path).fingerprint for path in kept_private(identity)] == [old.fingerprint]
     assert list(former_keys(identity)) == [old.fingerprint]
+
+
+class Signing(House):
+    """`Honest` that proves itself and signs its answers, but for refusals of keys that it does not know: nothing of those is verified."""
+
+    honest: Honest
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        if signer(request) != fingerprint(self.honest.key):
+            return problem(401, "signature-key-unknown", "Not authenticated")
+        return super().answer(request)
+
+    def _view(self, request: httpx2.Request) -> httpx2.Response:
+        status, row = self.honest(request)
+        return httpx2.Response(status, json=row)
+
+
+@pytest.fixture
+def believed(old: PartyKey, monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """The way to an orchestrator that knows `old`, and that commands believe after its proof."""
+    wire = Wire(house := Signing())
+    house.honest = Honest(old)
+    commands_reach(monkeypatch, {URL: wire}, house.identity)
+    return wire
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_rotation_whose_answer_was_lost_is_decided_by_who_the_new_key_is(
+    arrived: bool, old: PartyKey, believed: Wire, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = 0
+
+    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+        nonlocal told
+        told += request.method == "PUT"
+        if request.method == "PUT" and told == 1 and arrived:
+            await deliver(request)
+            raise httpx2.ReadError("it broke off behind the change", request=request)
+        if request.method == "PUT" and not arrived:
+            return problem(401, "signature-key-unknown", "Not authenticated")
+        return await deliver(request)
+
+    believed.hand = hand
+    before = Path("identity.pem").read_bytes()
+    if not arrived:  # who says so is nobody's word, and the new key is nobody's
+        assert main(ROTATE) == 4
+        assert "[answer-not-signed]" in capsys.readouterr().err
+        assert Path("identity.pem").read_bytes() == before
+        believed.hand = None
+    assert main(ROTATE) == 0
+    assert isinstance(house := believed.house, Signing)
+    assert PartyKey.load(Path("identity.pem")).public == house.honest.key != old.public
+    assert told == (2 if arrived else 1)

@@ -85,7 +85,7 @@ async def test_files_are_named_by_text_as_well_and_refused_in_the_promised_famil
 
 def test_a_folder_without_roots_is_no_trust_folder(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(BadRequest) as found:
+        with pytest.raises(ConfigurationError) as found:
             Trust(folder).verify(cast("OrchestratorProof", None), nonce="", caller="", at=0.0)
         assert found.value.code == "no-trust"
 

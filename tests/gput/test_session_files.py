@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -25,7 +26,7 @@ class Fetched:
     modes: list[int]
     fault: OSError | None = None
 
-    def __init__(self, path: str, into: Path) -> None:
+    def __init__(self, path: str, into: Path, expected: str | None) -> None:
         self._into = into
 
     async def run(self, peer: Any, patience_s: float) -> None:
@@ -38,6 +39,7 @@ class Fetched:
 @pytest.fixture
 def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("gput.api.Download", Fetched)
+    monkeypatch.setattr("gput.api.Api.session", AsyncMock(return_value={"model": None}))
     Fetched.modes, Fetched.fault = [], None
     PartyKey.generate().save(tmp_path / "k.pem")
     (tmp_path / "out").mkdir()

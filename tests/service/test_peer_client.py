@@ -201,14 +201,34 @@ async def test_nobody_leads() -> None:
     assert (caught.value.code, caught.value.retry_after_s, len(seen)) == ("not-leader", 1.0, 2)
 
 
-async def test_a_stream_goes_to_the_next_address_at_its_next_try() -> None:
+@pytest.mark.parametrize("error", [None, httpx2.ConnectError, httpx2.ReadError, httpx2.ReadTimeout])
+async def test_a_stream_passes_over_who_does_not_lead_or_answer(error: type[httpx2.RequestError] | None) -> None:
     seen: list[str] = []
-    client = two(not_leading(seen), answering(seen))
-    with pytest.raises(Unavailable):
+    there = not_leading([]) if error is None else failing(9, error, [])
+    client = two(there, answering(seen))
+    for _ in range(2):
+        async with client.stream("GET", "/x") as answer:
+            assert (await answer.aread()) == b'{"ok":true}'
+    assert seen == ["two.test "] * 2
+
+
+async def test_a_stream_is_asked_for_once_at_each_address() -> None:
+    seen: list[str] = []
+    for first, code in ((not_leading(seen), "not-leader"), (a_proxy(502, seen), "unavailable")):
+        with pytest.raises(Unavailable) as caught:
+            async with two(first, first).stream("GET", "/x"):
+                pytest.fail("nobody answers")
+        assert (caught.value.code, len(seen)) == (code, 2)
+        seen.clear()
+
+
+async def test_a_stream_that_broke_off_after_it_began_is_its_reader_s_to_take_up() -> None:
+    seen: list[str] = []
+    client = two(answering(seen), answering(seen))
+    with pytest.raises(Unavailable, match=r"one\.test"):
         async with client.stream("GET", "/x"):
-            pass
-    async with client.stream("GET", "/x") as answer:
-        assert (await answer.aread()) == b'{"ok":true}'
+            raise httpx2.ReadError("it broke off")
+    assert seen == ["one.test "]
 
 
 async def test_one_wrong_address_in_a_list_is_refused() -> None:

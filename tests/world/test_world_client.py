@@ -18,7 +18,7 @@ from gput.trust import Trust as Believed
 from shared.canonical import sha256
 from shared.claims.manifest import EvidencePolicy
 from shared.crypto.signing import load_public
-from shared.errors import BadRequest, NotFound, TimedOut, VerificationFailed
+from shared.errors import BadRequest, ConfigurationError, NotFound, TimedOut, VerificationFailed
 from shared.service.http import Peers
 from tests.world.world import World, url
 from tests.world.world_hand import across
@@ -89,7 +89,7 @@ async def test_a_proof_that_answers_another_is_refused(world: World) -> None:
 
 async def test_a_folder_that_is_none_is_said(world: World) -> None:
     async with client_of(world, replace(trusting(world), folder=world.folder / "absent")) as client:
-        with pytest.raises(BadRequest) as found:
+        with pytest.raises(ConfigurationError) as found:
             await client.parties.me()
         assert found.value.code == "no-trust"
 

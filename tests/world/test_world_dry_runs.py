@@ -68,6 +68,18 @@ async def test_what_was_said_before_would_change_nothing(asked: tuple[Hand, str]
     assert (code, f"would change nothing, for the same was said before: cancel {session}" in said) == (0, True), said
 
 
+async def test_what_was_submitted_before_would_change_nothing(asked: tuple[Hand, str]) -> None:
+    hand, _ = asked
+    manifest = hand.write("m.json", hand.world.material.manifest(name="again").canonical())
+    submit = ("session", "submit", manifest, "--idempotency-key", "k", "--format", "json")
+    code, out, said = await hand(*submit, "--dry-run")
+    assert (code, json.loads(out)["changes"], "would change nothing" in said) == (0, True, False), said
+    assert (await hand(*submit))[0] == 0
+    code, out, said = await hand(*submit, "--dry-run")
+    assert (code, json.loads(out)["changes"]) == (0, False), said
+    assert "would change nothing, for the same was said before: submit again; nothing was submitted" in said
+
+
 async def test_another_owners_session(asked: tuple[Hand, str], monkeypatch: pytest.MonkeyPatch) -> None:
     hand, session = asked
     other = PartyKey.generate()

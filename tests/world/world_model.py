@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
 from gput import UNATTESTED, AsyncClient
 from gput.models import VerifiedReceipts
+from orchestrator.sessions.views import summary
 from shared.canonical import sha256
 from shared.errors import BadRequest, Unavailable, VerificationFailed
 from shared.service.http import Peers
@@ -24,21 +26,32 @@ ORCH = "orchestrator"
 async def only_the_model_of_the_receipts(
     world: World, client: AsyncClient, held: VerifiedReceipts, folder: Path
 ) -> None:
-    """An orchestrator, or whoever sits at its disk, answers with another model and that one's digest."""
+    """An orchestrator answers with another model and signs that one's digest; whoever sits on the way to it cannot even do that."""
+    right = await asyncio.to_thread((folder / "model.safetensors").read_bytes)
+    content = right[:-1] + bytes([right[-1] ^ 1])
+    digest = sha256(content).hex()
 
     async def other(call: Call, deliver: Deliver) -> httpx2.Response:
         answer = await deliver(call)
         if not call.path.endswith("/model"):
             return answer
-        content = answer.content[:-1] + bytes([answer.content[-1] ^ 1])
-        return httpx2.Response(200, headers={"etag": f'"{sha256(content).hex()}"'}, content=content)
+        return httpx2.Response(200, headers={"etag": f'"{digest}"'}, content=content)
+
+    def lying(state: Any) -> dict[str, Any]:
+        return summary(state) | {"model": {**state.exported, "sha256": digest}}
 
     world.wire.hooks.append(other)
     before = len(world.wire.calls("owner", ORCH, "/log/head"))
-    for receipts in (None, held):
-        with pytest.raises(VerificationFailed) as refused:
-            await client.sessions.model(held.session, folder / "other", receipts=receipts)
-        assert refused.value.code == "model-not-of-receipts"
+    with pytest.MonkeyPatch.context() as patch:
+        for receipts, code in (
+            (held, "model-altered"),
+            (held, "model-not-of-receipts"),
+            (None, "model-not-of-receipts"),
+        ):
+            with pytest.raises(VerificationFailed) as refused:
+                await client.sessions.model(held.session, folder / "other", receipts=receipts)
+            assert refused.value.code == code
+            patch.setattr("orchestrator.api.sessions.summary", lying)
     after = len(world.wire.calls("owner", ORCH, "/log/head"))
     assert after - before == 1, "what is verified is not asked again"
     others = held.model_copy(update={"session": "s_aaaaaaaaaaaaaaaa"})
