@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.orchestrator.lease_world import engine, store
-from tests.orchestrator.orchestrator_world import installation, world
+from tests.orchestrator.orchestrator_world import installation, two_owners, world
 
-__all__ = ["engine", "installation", "store", "world"]
+__all__ = ["engine", "installation", "store", "two_owners", "world"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ from tests.schemas import lay
 BASE = "http://orchestrator.test"
 
 
-OWNER = key(99)
+OWNER, BOB = key(99), key(98)
 
 
 def archive(**texts: str) -> bytes:
@@ -117,6 +118,16 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def world(installation: Path, tmp_path: Path) -> AsyncIterator[World]:
     for name in ("trust", "owners"):
         (tmp_path / name).symlink_to(installation / name)
+    async with opened(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def two_owners(installation: Path, tmp_path: Path) -> AsyncIterator[World]:
+    """As `world`, with a second owner, bob, whose key is `BOB`."""
+    (tmp_path / "trust").symlink_to(installation / "trust")
+    shutil.copytree(installation / "owners", tmp_path / "owners")
+    (tmp_path / "owners" / "bob.pub").write_bytes(BOB.public_pem)
     async with opened(tmp_path) as made:
         yield made
 

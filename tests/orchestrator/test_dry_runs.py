@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from base64 import b64encode
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -26,21 +23,16 @@ from shared.service.signatures import SignedAuth
 from shared.service.tables import IDEMPOTENT_REPLIES
 from tests.orchestrator.dry_run_world import Act, both, kept
 from tests.orchestrator.orchestrator_samples import key, manifest, signed
-from tests.orchestrator.orchestrator_world import BASE, OWNER, PROGRAM, World, opened, prepared, put, submit
+from tests.orchestrator.orchestrator_world import BASE, BOB, OWNER, PROGRAM, World, prepared, put, submit
 
-OTHER, NEW = key(98), key(41)
+NEW = key(41)
 SMALL = "01" + "00" * 31
 """The neutral key, under which anything verifies."""
 
 
 @pytest.fixture
-async def world(installation: Path, tmp_path: Path) -> AsyncIterator[World]:
-    """With a second owner, bob."""
-    (tmp_path / "trust").symlink_to(installation / "trust")
-    shutil.copytree(installation / "owners", tmp_path / "owners")
-    (tmp_path / "owners" / "bob.pub").write_bytes(OTHER.public_pem)
-    async with opened(tmp_path) as made:
-        yield made
+def world(two_owners: World) -> World:
+    return two_owners
 
 
 # ------------------------------------------------------------------ an owner's words
@@ -103,7 +95,7 @@ async def test_what_is_on_its_way_to_the_journal_is_not_hurried_there(world: Wor
 async def test_nobody_else_has_a_word(world: World) -> None:
     session = (await submit(await prepared(world))).json()["id"]
     for verb in WORDS:
-        assert await both(world, word(session, verb, OTHER)) == (403, "not-the-owner")
+        assert await both(world, word(session, verb, BOB)) == (403, "not-the-owner")
         assert await both(world, word(session, verb, key(1))) == (403, "role-missing")
         assert await both(world, word(session, verb, key(77))) == (401, "signature-key-unknown")
         assert await both(world, word("s_nothingnothing2", verb)) == (404, "unknown-session")
@@ -132,10 +124,10 @@ async def test_an_enrolment(world: World) -> None:
     assert await both(world, enrolment("h9", NEW.public.hex())) == (200, "changes")
     assert await both(world, enrolment("h9", NEW.public.hex())) == (200, "said before")
     for act, code in (
-        (enrolment("h9", OTHER.public.hex()), (409, "party-exists")), (enrolment("h8", h0), (409, "party-exists")),
+        (enrolment("h9", BOB.public.hex()), (409, "party-exists")), (enrolment("h8", h0), (409, "party-exists")),
         (enrolment("h0", h0, "auditor"), (409, "party-exists")), (enrolment("h8", SMALL), (400, "bad-public-key")),
         (enrolment("Bad Name", NEW.public.hex()), (422, "invalid-request")),
-        (enrolment("h8", OTHER.public.hex(), who=key(1)), (403, "role-missing")),
+        (enrolment("h8", BOB.public.hex(), who=key(1)), (403, "role-missing")),
     ):  # fmt: skip
         assert await both(world, act) == code
     await owner.put("/v1/parties/h0/revocation", json={"key": key(1).fingerprint})
@@ -172,7 +164,7 @@ async def test_a_replacement(world: World) -> None:
     await owner.post(f"/v1/sessions/{session}/cancel")
     for act, code in (
         (replacement("h0", key(2).public.hex(), lost), (409, "key-was-used")),
-        (replacement("h0", new, OTHER.fingerprint), (409, "key-mismatch")),
+        (replacement("h0", new, BOB.fingerprint), (409, "key-mismatch")),
         (replacement("h9", new, lost), (404, "unknown-party")), (replacement("h0", SMALL, lost), (400, "bad-public-key")),
         (replacement("h0", new, lost, key(1)), (403, "role-missing")),
     ):  # fmt: skip

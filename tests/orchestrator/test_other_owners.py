@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,23 +13,16 @@ from orchestrator.tables import LOSSES, VISITS
 from shared.names import Role
 from shared.service.app import service_state
 from shared.service.signatures import Caller
-from tests.orchestrator.orchestrator_samples import key
-from tests.orchestrator.orchestrator_world import OWNER, World, opened, prepared, submit
-
-OTHER = key(98)
+from tests.orchestrator.orchestrator_world import BOB, OWNER, World, prepared, submit
 
 
 @pytest.fixture
-async def world(installation: Path, tmp_path: Path) -> AsyncIterator[World]:
-    (tmp_path / "trust").symlink_to(installation / "trust")
-    shutil.copytree(installation / "owners", tmp_path / "owners")
-    (tmp_path / "owners" / "bob.pub").write_bytes(OTHER.public_pem)
-    async with opened(tmp_path) as made:
-        yield made
+def world(two_owners: World) -> World:
+    return two_owners
 
 
 async def test_only_its_own_owner_steers_a_session(world: World) -> None:
-    owner, other = await prepared(world), world.client(OTHER)
+    owner, other = await prepared(world), world.client(BOB)
     session = (await submit(owner)).json()["id"]
     before = (await owner.get(f"/v1/sessions/{session}")).json()
     for verb in ("pause", "resume", "cancel"):
@@ -43,7 +33,7 @@ async def test_only_its_own_owner_steers_a_session(world: World) -> None:
 
 
 async def test_losses_are_shown_to_no_other_owner(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, other = await prepared(world), world.client(OTHER)
+    owner, other = await prepared(world), world.client(BOB)
     session = (await submit(owner)).json()["id"]
     store = service_state(world.app).store
     assert store is not None
@@ -55,7 +45,7 @@ async def test_losses_are_shown_to_no_other_owner(world: World, monkeypatch: pyt
     live = SimpleNamespace(run=SimpleNamespace(losses=[(1, 1, {"holder": "h0", "loss": 1.5})]))
     monkeypatch.setattr(parts.supervisor, "runner", lambda _session: live)
     book = await parts.catalogue.open(session)
-    for name, party, client in (("alice", OWNER, owner), ("bob", OTHER, other)):
+    for name, party, client in (("alice", OWNER, owner), ("bob", BOB, other)):
         losses = (await client.get(f"/v1/sessions/{session}/losses")).json()["items"]
         [listed] = (await client.get(f"/v1/sessions/{session}/visits")).json()["items"]
         one = (await client.get(f"/v1/visits/{visit['id']}")).json()

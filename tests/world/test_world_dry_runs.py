@@ -136,23 +136,15 @@ async def test_of_an_ended_session_that_was_decided(
 
 
 @pytest.fixture
-async def of_before(
-    new_world: NewWorld, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> AsyncIterator[tuple[Hand, str]]:
-    """As `asked`, of services of a release that had no dry runs."""
+def no_dry_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Services of a release that had none; to be asked for before `asked`."""
     for room in (*ROOMS, holder_room):
         known = [route for route in room.router.routes if not getattr(route, "path", "").startswith("/v1/dry-run/")]
         monkeypatch.setattr(room.router, "routes", known)
-    async with new_world(approve="manual") as world:
-        hand = at_hand(world, tmp_path, capsys, monkeypatch)
-        operator_at_hand(world, monkeypatch)
-        session = await world.submit()
-        await world.operator("city").request(session)
-        yield hand, session
 
 
-async def test_a_service_of_before_is_named_and_does_nothing(of_before: tuple[Hand, str]) -> None:
-    hand, session = of_before
+async def test_a_service_of_before_is_named_and_does_nothing(no_dry_runs: None, asked: tuple[Hand, str]) -> None:
+    hand, session = asked
     manifest = (await hand.world.operator("city").request(session))["manifest"]
     public = hand.write("new.pub", PartyKey.generate().public_pem)
     key = str(hand.world.folder / "holder-city" / "identity.pem")

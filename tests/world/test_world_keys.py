@@ -90,7 +90,7 @@ def world_identity(world: World) -> Path:
 
 async def test_a_revoked_holder_is_passed_over_from_then_on(new_world: NewWorld) -> None:
     async with new_world() as world:
-        session = await world.submit(quorum=2, rounds=3, lease_s=6)
+        session = await world.submit(quorum=2, rounds=3, lease_s=3)
         await world.until(session, lambda view: view["visits_closed"] >= 2)
         await world.owner.revoke_key("harbour", world.key("harbour").fingerprint)
         mark = len(world.wire.calls("holder-harbour", "agent", "/copy"))
