@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from shared.errors import ConfigurationError, VerificationFailed
+from shared.crypto.signing import fingerprint, load_public
+from shared.errors import BadRequest, ConfigurationError, VerificationFailed
 
 if TYPE_CHECKING:
     from shared.attestation.orchestrator_proof import AttestedOrchestrator
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 Unattested = Literal["unattested"]
 UNATTESTED: Unattested = "unattested"
 """In place of a `Trust`: the orchestrator is not asked what it is. Receipts are verified none the less."""
+KNOWN: Final = "orchestrator.pub"
+"""File of a trust folder with the identity of the one orchestrator that is meant; several keys, one after another, for a rotation."""
+_BLOCK = re.compile(rb"-----BEGIN [^-]+-----.*?-----END [^-]+-----\n?", re.DOTALL)
 
 
 class NotBelieved(VerificationFailed):
@@ -32,7 +37,8 @@ class Trust:
     """What a client believes beforehand.
 
     Args:
-        folder: roots, reference values, collateral; the installation's trust folder, fetched from whoever you believe.
+        folder: roots, reference values, collateral; the installation's trust folder, fetched from whoever you believe. Has it an
+            `orchestrator.pub`, then only the orchestrator with that identity is believed, and no other that runs the same code.
         policy: evidence policy of the orchestrator, as in a manifest; default: Intel's and AMD's machines under strict rules.
         allow_emulated: let EMULATED roots of the folder count. Emulated hardware gives no confidentiality.
     """
@@ -51,8 +57,8 @@ class Trust:
         """The orchestrator, believed.
 
         Raises:
-            ConfigurationError: `no-trust`, or a file of the folder is unusable. BadRequest: the statement is none. VerificationFailed with
-                the check's own code.
+            ConfigurationError: `no-trust`, or a file of the folder is unusable. BadRequest: the statement is none. VerificationFailed:
+                `another-orchestrator`, or the check's own code.
         """
         from gput.attest.trust import Wish, load_trust
         from shared.attestation.orchestrator_proof import verify_orchestrator_proof
@@ -65,8 +71,9 @@ class Trust:
             )
         wish = Wish(at=at, policy=self.policy, allow_emulated=self.allow_emulated)
         cpu = load_trust(self.folder, (), wish).cpu
+        known = self._known()
         try:
-            return verify_orchestrator_proof(proof, nonce=nonce, caller=caller, cpu=cpu, at=at)
+            found = verify_orchestrator_proof(proof, nonce=nonce, caller=caller, cpu=cpu, at=at)
         except VerificationFailed as error:
             if error.code.endswith("-root-set") and not self.allow_emulated:
                 error.remedy = (
@@ -74,6 +81,29 @@ class Trust:
                     "configuration file), or Trust(…, allow_emulated=True)."
                 )
             raise
+        if known and found.identity_key not in known:
+            raise VerificationFailed(
+                "this orchestrator runs measured code, and is not the one that your trust folder names", code="another-orchestrator",
+                expected=", ".join(sorted(map(fingerprint, known))), got=fingerprint(found.identity_key),
+            )  # fmt: skip
+        return found
+
+    def _known(self) -> frozenset[bytes]:
+        """Raw identity keys by `orchestrator.pub`; none: whoever runs measured code. Raises: ConfigurationError `trust-file`."""
+        path = self.folder / KNOWN
+        try:
+            blocks = _BLOCK.findall(path.read_bytes())
+            if not blocks:
+                raise BadRequest("there is no public key in it")
+            return frozenset(map(load_public, blocks))
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, BadRequest) as error:
+            why = error.detail if isinstance(error, BadRequest) else error.strerror
+            raise ConfigurationError(
+                f"{path} cannot be used: {why}", code="trust-file",
+                remedy="Put the orchestrator's identity.pub there, or take the file away to believe any that runs measured code.",
+            ) from None  # fmt: skip
 
     def allows(self, backends: tuple[str, ...]) -> None:
         """Refuse what emulated parts signed, where they do not count. Raises: VerificationFailed."""

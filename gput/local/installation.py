@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gput.local.process import Service
+from gput.trust import KNOWN
 from shared.canonical import sha256
 from shared.crypto.private_file import write_private
 from shared.crypto.signing import PartyKey
@@ -95,6 +96,7 @@ class Installation:
             # Whoever uses this class says EMULATED to people in words; a warning with a code line would add nothing.
             warnings.simplefilter("ignore", EmulationWarning)
             manufacture(self.folder, [GPU], cvms, make_device=manufacture_device, at=time.time())
+        (self.trust / KNOWN).write_bytes(orchestrator.public_pem)
         for holder in self.holders:
             if not self.recovery_key(holder.name).exists():
                 make_key_file(self.recovery_key(holder.name))

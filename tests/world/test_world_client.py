@@ -6,6 +6,7 @@ import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import httpx2
@@ -14,10 +15,11 @@ import pytest
 from gput import UNATTESTED, AsyncClient, Client, Trust
 from gput.model_file import model_digest
 from gput.models import Session
+from gput.trust import KNOWN
 from gput.trust import Trust as Believed
 from shared.canonical import sha256
 from shared.claims.manifest import EvidencePolicy
-from shared.crypto.signing import load_public
+from shared.crypto.signing import PartyKey, load_public
 from shared.errors import BadRequest, ConfigurationError, NotFound, TimedOut, VerificationFailed
 from shared.service.http import Peers
 from tests.world.world import World, url
@@ -68,6 +70,30 @@ async def test_an_orchestrator_that_is_not_believed_is_told_nothing(
             assert found.value.code == code
             assert ("GPUT_ALLOW_EMULATED" in (found.value.remedy or "")) == (code == "quote-root-set")
         assert set(asked(world)[before:]) == {"/v1/attestation"}
+
+
+STRANGER = PartyKey.generate().public_pem
+"""Of somebody whose orchestrator runs the same code."""
+
+
+@pytest.mark.parametrize(("pinned", "code"), [
+    ("{own}", None), ("{other}{own}", None), ("{other}", "another-orchestrator"), ("", "trust-file"), ("{cut}", "trust-file"),
+])  # fmt: skip
+async def test_the_orchestrator_that_the_folder_names_is_the_only_one(
+    world: World, tmp_path: Path, pinned: str, code: str | None
+) -> None:
+    own = (world.folder / "orchestrator" / "orchestrator.pub").read_text()
+    folder = copytree(world.folder / "trust", tmp_path / "trust")
+    (folder / KNOWN).write_text(pinned.format(own=own, other=STRANGER.decode(), cut=own.replace("MCow", "MCo")))
+    async with client_of(world, replace(trusting(world), folder=folder)) as client:
+        before = len(asked(world))
+        if code is None:
+            assert (await client.parties.me()).name == "owner"
+            return
+        with pytest.raises((VerificationFailed, ConfigurationError)) as found:
+            await client.parties.me()
+        assert found.value.code == code
+        assert asked(world)[before:] == ["/v1/attestation"], "nothing else was said to it"
 
 
 async def test_a_proof_that_answers_another_is_refused(world: World) -> None:
