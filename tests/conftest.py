@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
 from shared.service.logging import configure_logging
-from tests import leftovers
+from tests import leftovers, reading
 from tests.standstill import Notes
 from tests.tiers import later
 
@@ -52,6 +52,7 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 def pytest_configure(config: pytest.Config) -> None:
     """What stood still for a while is shown once, at the end of it all."""
     config.pluginmanager.register(leftovers)
+    config.pluginmanager.register(reading)
     if not Notes.inherited():
         config.pluginmanager.register(Notes())
 
