@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shared.attestation.orchestrator_proof import AttestedOrchestrator
 
 __all__ = ["UNATTESTED", "AsyncClient", "Client", "Trust"]
+REMEDY = "Say trust=Trust(folder), or trust=UNATTESTED to ask nothing of it."
 
 
 class AsyncClient(Api):
@@ -35,13 +36,16 @@ class AsyncClient(Api):
             neither is asked of it. Without either every call is refused (`no-trust`).
         peers: another way to reach services, for instance inside one process; closed with the client.
         clock: seconds since 1970, written into every signature; the orchestrator refuses one that differs much from its own.
+
+    Raises:
+        ConfigurationError `no-trust`: `trust` is something else, for instance the name of a folder. Also of the key's file.
     """
 
     def __init__(
         self, url: str, key: PartyKey | Path | str, *, trust: Trust | Unattested | None = None, peers: Peers | None = None,
         clock: Clock = system_clock,
     ) -> None:  # fmt: skip
-        self._decision, self._believed = trust, trust if isinstance(trust, Trust) else None
+        self._decision, self._believed = trust, _believed(trust)
         self._belief: Belief | None = None
         super().__init__(url, key, peers=peers, clock=clock)
 
@@ -112,10 +116,21 @@ class AsyncClient(Api):
             raise _undecided()
 
 
+def _believed(trust: object) -> Trust | None:
+    """Whom to believe, if anybody. What is neither of the three is refused: taken for UNATTESTED it would have everybody believed."""
+    if trust is None or isinstance(trust, Trust):
+        return trust
+    if isinstance(trust, str) and trust == UNATTESTED:
+        return None
+    raise ConfigurationError(
+        f"trust= is a {type(trust).__name__}, which says of nobody that this client may believe him", code="no-trust", remedy=REMEDY
+    )  # fmt: skip
+
+
 def _undecided() -> ConfigurationError:
     return ConfigurationError(
         "nobody said whom this client may believe to be the orchestrator", code="no-trust",
-        remedy="Say trust=Trust(folder), or trust=UNATTESTED to ask nothing of it.",
+        remedy=REMEDY,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,3 +100,13 @@ def test_a_client_says_nothing_before_it_knows_whom_to_believe() -> None:
         with pytest.raises(Unavailable) as away:
             client.parties.me()
         assert away.value.code == "peer-unreachable"
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("trust", ["trust", Path("trust"), True, {}, [], gput.Trust], ids=repr)
+def test_what_names_nobody_to_believe_makes_no_client(kind: Any, trust: Any) -> None:
+    """Above all the name of a folder, which whoever forgot `Trust(…)` means."""
+    with pytest.raises(ConfigurationError) as found:
+        kind(NOWHERE, PartyKey.generate(), trust=trust)
+    assert found.value.code == "no-trust"
+    assert "Trust(folder)" in str(found.value.remedy)
