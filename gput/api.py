@@ -10,13 +10,14 @@ import hashlib
 import secrets
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace as changed
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self
 
 from gput.about import party_of, path_of, session_of
 from gput.answers import Told, object_of, only_asked, read_as, text_of
 from gput.download import Download
+from gput.following import ENDED, follow
 from gput.ids import in_full, joined, pick, whole
 from gput.pages import pages
 from gput.whole import drafted
@@ -26,7 +27,7 @@ from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey, fingerprint
 from shared.errors import Unavailable
 from shared.service.clock import Clock, system_clock, system_entropy
-from shared.service.event_reader import NO_EVENT, Event, iter_sse
+from shared.service.event_reader import Event
 from shared.service.http import PeerClient, Peers
 from shared.service.signatures import SignedAuth
 from shared.wire.dry_run import Verdict
@@ -36,7 +37,6 @@ UPLOAD_TIMEOUT_S = 600.0
 PAGE = 200
 REMOVAL = ("waits_for", "until")
 """Fields without which an answer is none about what is left of a removed session."""
-ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 # How long a watcher sits out an orchestrator that is away; longer than any restart, shorter than a person's patience.
 PATIENCE_S = 120.0
 
@@ -224,33 +224,17 @@ class Api:
         """The session's events until its final one; resumed where they broke off, also over a restart of the orchestrator.
 
         Raises:
-            Unavailable: the orchestrator, or its stream, stayed away for `PATIENCE_S`; `peer-unintelligible`: what came is no event.
+            Unavailable: the orchestrator, or its stream, stayed away for `PATIENCE_S`, or that brought neither event nor keep-alive for
+                so long; `peer-unintelligible`: what came is no event.
         """
-        from gput.lull import Lull
 
-        path, last, lull = f"/v1/sessions/{in_full(session)}/events", after, Lull(PATIENCE_S)
-        while True:
-            had, broke, began = last, None, False
-            try:
-                headers = {"Last-Event-ID": str(last)}
-                async with (await self._to()).stream("GET", path, headers=headers) as response:
-                    lull.answered()
-                    began = True
-                    async for event in iter_sse(response):
-                        last = event.id or last
-                        lull.news()
-                        yield changed(event, data=object_of(event.data))
-                        if event.event == "session" and str(event.data.get("fact")).upper() in ENDED:
-                            return
-            except Unavailable as error:
-                if began and error.code == NO_EVENT:
-                    raise  # nothing broke off: it would say so again
-                broke = error
-            # That the session has ended says nothing of a stream that broke off before it told so.
-            ended = text_of(await self.patiently(session), "phase") in ENDED
-            if ended and broke is None and last == had:
-                return  # whoever asked knows the final one already
-            await lull.after(broke)
+        async def ended() -> bool:
+            return text_of(await self.patiently(session), "phase") in ENDED
+
+        path, peer = f"/v1/sessions/{in_full(session)}/events", await self._to()
+        async with aclosing(follow(peer, path, ended, after=after, patience_s=PATIENCE_S)) as events:
+            async for event in events:
+                yield event
 
     async def patiently(self, session: str, **query: Any) -> Any:
         """As `session`, which this asks again and again while the orchestrator is away. Raises: Unavailable: it was for `PATIENCE_S`."""

@@ -19,11 +19,11 @@ class Lull:
         self._pause = FIRST_PAUSE_S
 
     def answered(self) -> None:
-        """It is there: patience begins anew with what breaks next."""
+        """It has said something: patience begins anew with what breaks next."""
         self._since = None
 
     def news(self) -> None:
-        """And it had something to say: the next pause is short."""
+        """And that was new: the next pause is short."""
         self._since, self._pause = None, FIRST_PAUSE_S
 
     async def after(self, broke: Unavailable | None) -> None:

@@ -76,7 +76,8 @@ def receipts(
 
 async def measured(client: AsyncClient, session: str) -> tuple[Any, list[Any], list[Any], list[Any]]:
     """What `gput.tracking.curves` makes curves of. While the session runs its lists grow: events come before the visits they are about."""
-    events = [event.data async for event in past(client, session)]
+    # Losses have a list of their own, and say among events no time.
+    events = [event.data async for event in past(client, session) if event.event != "loss"]
     view, visits = await client.session(session), await client.items(f"sessions/{session}/visits")
     return view, visits, await client.items(f"sessions/{session}/losses"), events
 

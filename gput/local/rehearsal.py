@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gput.api import ENDED
 from gput.client import AsyncClient
+from gput.following import ENDED
 from gput.local.installation import HolderSpec, Installation
 from gput.local.job import Say, policy_file
 from gput.local.made_up import with_edges

@@ -6,8 +6,10 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -15,6 +17,7 @@ from gput.__main__ import main
 from gput.commands import session_files
 from gput.tracking import Point, curves, to_mlflow, to_tensorboard
 from shared.errors import BadRequest, Conflict, Unavailable
+from shared.service.event_reader import Event as PlainEvent
 from tests.gput.test_curves import EVENTS, LOSSES, VIEW, VISITS
 
 
@@ -152,3 +155,17 @@ def test_the_command_asks_the_api_and_writes(
     assert "[no-tracker]" in capsys.readouterr().err
     assert main([*words, "--tensorboard", str(tmp_path / "tb")]) == 0
     assert list((tmp_path / "tb" / "s_1").glob("events.out.tfevents.*"))
+
+
+async def test_losses_among_the_events_of_a_running_session_are_taken_from_their_own_list() -> None:
+    """They say no time."""
+    told = [PlainEvent(1, "loss", {"step": 1, "loss": 2.0}), PlainEvent(2, "visit", {"seq": 3, "at": 1.0})]
+
+    async def events(_session: str) -> AsyncIterator[PlainEvent]:
+        for event in told:
+            yield event
+
+    client = Mock(
+        events=events, session=AsyncMock(return_value={**VIEW, "version": 3}), items=AsyncMock(return_value=[])
+    )
+    assert (await session_files.measured(client, "s_1"))[-1] == [{"seq": 3, "at": 1.0}]

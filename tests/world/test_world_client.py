@@ -22,7 +22,7 @@ from shared.claims.manifest import EvidencePolicy
 from shared.crypto.signing import PartyKey, load_public
 from shared.errors import BadRequest, ConfigurationError, NotFound, TimedOut, VerificationFailed
 from shared.service.http import Peers
-from tests.world.world import World, url
+from tests.world.world import PATIENCE_S, World, url
 from tests.world.world_hand import across
 from tests.world.world_model import a_broken_stream_is_taken_up, only_the_model_of_the_receipts
 from tests.world.world_wire import Call, Deliver, Link
@@ -143,6 +143,8 @@ async def test_a_session_from_its_submission_to_verified_receipts(world: World, 
         assert (events[0].fact, events[-1].fact) == ("submitted", "completed")
         rest = [event async for event in client.sessions.events(prefix, after=events[3].id)]
         assert [e.id for e in rest if e.kind != "loss"] == [e.id for e in events[4:] if e.kind != "loss"]
+        async with asyncio.timeout(PATIENCE_S):
+            assert [event async for event in client.sessions.events(prefix, after=events[-1].id)] == [], "it had ended"
         assert {visit.holder for visit in await client.sessions.visits(prefix)} == set(world.holders)
         assert [item.id for item in await client.sessions.list()] == [session.id]
         model = await client.sessions.model(prefix, tmp_path / "model.safetensors")
