@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from gput.about import party_of, path_of, session_of
 from gput.answers import Told, object_of, only_asked, read_as, text_of
-from gput.download import Download
+from gput.download import Download, Exported
 from gput.following import ENDED, follow
 from gput.ids import in_full, joined, pick, whole
 from gput.pages import pages
@@ -260,7 +260,7 @@ class Api:
                 came for `PATIENCE_S`. What `check` raises.
         """
         exported = (await self.session(session)).get("model")  # signed for who asks for that, as the stream is not
-        expected = None if exported is None else text_of(exported, "sha256")
+        expected = None if exported is None else read_as(Exported, exported)
         with drafted(target) as draft:
             await Download(f"/v1/sessions/{session}/model", draft, expected).run(await self._to(), PATIENCE_S)
             if check is not None:

@@ -77,7 +77,8 @@ class House:
         if path.endswith("/model"):
             return problem(409, "model-not-ready", "Conflict") if self.model is None else streamed(self.model)
         if path.startswith("sessions/"):
-            exported = None if self.model is None else {"sha256": sha256(self.model).hex()}
+            model = self.model
+            exported = None if model is None else {"sha256": sha256(model).hex(), "size_bytes": len(model)}
             view = {"id": path.split("/")[1], "phase": "RUNNING", "model": exported}
             return httpx2.Response(200, json=view, headers={"etag": '"3"'})
         if path.startswith("programs/") and not path.endswith("/archive"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
@@ -75,6 +76,38 @@ async def exchanged(request: httpx2.Request, deliver: Deliver) -> httpx2.Respons
     if not request.url.path.endswith("/model"):
         return await deliver(request)
     return httpx2.Response(200, content=b"made up", headers=streamed(b"model").headers)
+
+
+class Behind(httpx2.AsyncByteStream):
+    """A model that does not end where it ended."""
+
+    def __init__(self, model: bytes) -> None:
+        self._model, self.taken = model, 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._model
+        while self.taken < 2**20:
+            self.taken += 2**16
+            yield b"x" * 2**16
+
+
+async def test_what_goes_on_behind_a_model_s_end_fills_no_disk(tmp_path: Path) -> None:
+    """Its length is signed for as its digest is."""
+    wire, tag = Wire(house := House(model=b"model")), streamed(b"model").headers["etag"]
+    for said, taken in ({"content-length": str(2**20)}, 0), ({}, 2**16), ({"content-length": "5"}, 2**16):
+        body = Behind(b"model")
+
+        async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+            if not request.url.path.endswith("/model"):
+                return await deliver(request)
+            return httpx2.Response(200, stream=body, headers={"etag": tag, **said})  # noqa: B023  # of this turn
+
+        wire.hand = hand
+        async with client_of({URL: wire}, house.identity) as client:
+            with pytest.raises(VerificationFailed) as found:
+                await client.model(RUNS, tmp_path / "model")
+        assert (found.value.code, found.value.expected, body.taken) == ("model-altered", "5 bytes", taken)
+    assert os.listdir(tmp_path) == []
 
 
 @attack("O04", any="stopped: a model is compared with the digest that the attested orchestrator signed")

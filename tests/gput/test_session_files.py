@@ -13,6 +13,7 @@ import pytest
 
 from gput.__main__ import main
 from gput.commands.party import PUBLIC
+from gput.download import Exported
 from gput.receipt_folder import TRUST
 from shared.crypto.signing import PartyKey
 from tests.gput.test_gput_commands import NOBODY
@@ -26,7 +27,7 @@ class Fetched:
     modes: list[int]
     fault: OSError | None = None
 
-    def __init__(self, path: str, into: Path, expected: str | None) -> None:
+    def __init__(self, path: str, into: Path, expected: Exported | None) -> None:
         self._into = into
 
     async def run(self, peer: Any, patience_s: float) -> None:
