@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import tempfile
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from gput.about import PEER
-from gput.answers import text_of, unintelligible
+from gput.answers import read_as, text_of, unintelligible
 from gput.api import Api
 from gput.draft import draft
 from gput.enrolled import chosen_holders
+from gput.receipt_folder import read_session
 from gput.receipts import Verified, save, verify
 from shared.claims.archive import open_archive
 from shared.claims.manifest import Manifest
 from shared.claims.session_ids import session_id
-from shared.errors import GputError, JobFailed, TimedOut
+from shared.errors import GputError, JobFailed, TimedOut, VerificationFailed
+from shared.wire.visit import Signed
 
 Say = Callable[[str], None]
 
@@ -60,7 +63,7 @@ async def smoke(client: Api, wanted: Wanted, say: Say) -> dict[str, Any]:
         raise
     completed(view)
     with tempfile.TemporaryDirectory(prefix="gput-smoke-") as folder:
-        return outcome(view, await verified(client, session, Path(folder) / "receipts", wanted.trust))
+        return outcome(view, await verified(client, session, Path(folder) / "receipts", wanted.trust, manifest))
 
 
 def _own(view: Mapping[str, Any], act: str) -> str:
@@ -82,10 +85,33 @@ def completed(view: Mapping[str, Any]) -> None:
         )
 
 
-async def verified(client: Api, session: str, folder: Path, trust: Path) -> Verified:
-    """The session's receipts, fetched into a folder and verified there. Raises: VerificationFailed."""
+async def verified(
+    client: Api, session: str, folder: Path, trust: Path, manifest: Manifest | None = None
+) -> Verified:  # fmt: skip
+    """The session's receipts, fetched into a folder and verified there.
+
+    Args:
+        manifest: what was submitted. Receipts hold under the manifest that comes with them, whose policies whoever answers would choose.
+
+    Raises:
+        VerificationFailed: a receipt does not hold; `other-manifest`. JobFailed: there is none.
+    """
     await save(client, session, folder, trust)
-    return await asyncio.to_thread(verify, folder)
+    if manifest is not None:
+        _submitted(folder, manifest)
+    found = await asyncio.to_thread(verify, folder)
+    if not found.receipts:
+        raise JobFailed(f"session {session} left no receipt", code="smoke-failed", remedy="Ask `gput doctor`.")
+    return found
+
+
+def _submitted(folder: Path, manifest: Manifest) -> None:
+    told = read_as(Signed, read_session(folder)["manifest"])
+    if told.document != b64encode(manifest.canonical()).decode():
+        raise VerificationFailed(
+            "the receipts come with another manifest than the one that was submitted", code="other-manifest",
+            remedy="Trust nothing from this orchestrator, and ask who runs it.",
+        )  # fmt: skip
 
 
 def outcome(view: Mapping[str, Any], held: Verified) -> dict[str, Any]:

@@ -7,15 +7,21 @@ from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import httpx2
 import pytest
 
 from gput.__main__ import main
+from gput.client import UNATTESTED, AsyncClient
+from gput.receipt_folder import TRUST
+from gput.smoke import verified
 from shared.attestation.owners import LABEL
 from shared.canonical import json_bytes, sha256
 from shared.claims.manifest import Manifest
 from shared.crypto.signing import PartyKey
-from tests.gput.forgery import Forged, Forger, forger
+from shared.errors import GputError
+from tests.gput.forgery import ORCHESTRATOR, Forged, Forger, forger
 from tests.world.world_material import Material
 
 __all__ = ["forger"]
@@ -105,3 +111,26 @@ def test_the_end_of_another_session_is_not_gone_on_from(
     code, said = succeed(capsys)
     assert (code, "[predecessor-mismatch]" in said) == (4, True), said
     assert (asked.told, (tmp_path / "next.json").exists()) == ([], False)
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_smoke_test_s_receipts_are_of_the_manifest_that_was_submitted(
+    same: bool, gput_material: Material, forger: Callable[[Forged], Forger], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Receipts of a roster and policies that whoever answers chose would hold, too; and where there are none, none is wrong."""
+    monkeypatch.setattr("gput.smoke.verify", Mock(return_value=Mock(receipts=0)))
+    asked = gput_material.manifest()
+    told = asked if same else asked.model_copy(update={"name": "another"})
+    for name in TRUST:
+        (tmp_path / name).write_text("believed")
+
+    def answer(request: httpx2.Request) -> tuple[int, Any]:
+        signed = {"document": b64encode(told.canonical()).decode(), "signature": ""}
+        ends = {"head": {"size": 0}, "manifest": signed}
+        return 200, ends.get(request.url.path.rpartition("/")[2], {"items": [], "next": None})
+
+    peers = forger(answer).peers()
+    async with AsyncClient(ORCHESTRATOR, PartyKey.generate(), trust=UNATTESTED, peers=peers) as client:
+        with pytest.raises(GputError) as found:
+            await verified(client, SESSION, tmp_path / "receipts", tmp_path, asked)
+    assert found.value.code == ("smoke-failed" if same else "other-manifest")
