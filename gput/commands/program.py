@@ -56,13 +56,22 @@ def build(
         from gpu_agent.workload.builder import build as build_program
     sys.path.insert(0, str(Path.cwd()))  # the user's module lies where the command is run
     archive, weights = build_program(target, **options)
+    beside = output.with_suffix(".safetensors")
+    results = [output] if weights is None else [output, beside]
+    distinct(results, _source(results))
     if weights is not None:
-        beside = output.with_suffix(".safetensors")
-        distinct([output, beside], [])
         _may_replace(beside, weights, output)
         _write(beside, weights)
     _write(output, archive)
     typer.echo(open_archive(archive).digest.hex())
+
+
+def _source(results: list[Path]) -> list[Path]:
+    """The files that were read to build it, of the module that was named and of all that it imports; none where no result is there yet."""
+    if not any(result.exists() for result in results):
+        return []
+    loaded = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+    return [Path(file) for file in loaded if file]
 
 
 def _may_replace(beside: Path, weights: bytes, archive: Path) -> None:

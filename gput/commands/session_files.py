@@ -36,6 +36,7 @@ def export(
     from gput.model_file import model_check
 
     place_for(output)
+    distinct([output], [key, receipts])
     with written(output):
         with_session(session, url, key, lambda client, name: client.model(name, output, model_check(name, receipts)))
     say(f"wrote {output}")

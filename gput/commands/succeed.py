@@ -11,7 +11,7 @@ import typer
 
 from gput.commands.connection import KeyOption, Session, UrlOption, with_session
 from gput.commands.manners import FormatOption
-from gput.files import place_for, written
+from gput.files import distinct, place_for, written
 from gput.output import Format, emit, say, show
 from gput.whole import replace_whole
 from shared.errors import BadRequest
@@ -46,6 +46,7 @@ def succeed(
     """
     swaps = dict(_swap(text) for text in replace or ())
     place_for(output)
+    distinct([output], [key])
 
     async def run(client: AsyncClient, name: str) -> Any:
         old = await client.own_manifest(name)

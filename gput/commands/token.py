@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +17,7 @@ from gput.answers import object_of
 from gput.commands.connection import NoInputOption, YesOption, confirm
 from gput.commands.manners import Commands, FormatOption
 from gput.commands.operator import HOLDER_TIMEOUT_S, SERVICE, Bearer, HolderUrl, Token, read_token
-from gput.files import place_for, written
+from gput.files import distinct, place_for, written
 from gput.output import Format, emit, say
 from shared.claims.free_text import unseen
 from shared.crypto.private_file import keep_owner, replace_private, write_private
@@ -25,6 +27,8 @@ from shared.service.reader_tokens import Reader, changing, read_readers, token_d
 
 app = Commands("Bearer tokens.\n\nExample:  gput token rotate")
 TOKEN_BYTES = 32
+_ROTATED = re.compile(rf"[0-9a-f]{{{2 * TOKEN_BYTES}}}")
+"""What a rotation writes."""
 Readers = Annotated[Path, typer.Option("--file", help="the orchestrator's setting reader_tokens")]
 Person = Annotated[str, typer.Argument(help="whose token")]
 
@@ -44,7 +48,10 @@ def rotate(
     """
     target = output or (token if whose == "operator" else token.with_name("auditor.token"))
     place_for(target)
-    draft = target.with_name(f"{target.name}.next")
+    draft = _draft(target)
+    distinct([draft] if whose == "operator" else [target, draft], [token])
+    if output is not None and not _may_replace(target, lambda found: _ROTATED.fullmatch(found) is not None):
+        raise _kept(target)
     if draft.exists() and asyncio.run(_counts(holder_url, draft)):
         say(f"an earlier rotation was interrupted; its token, {draft}, counts")
     else:
@@ -106,22 +113,40 @@ def issue(
         raise BadRequest(f"the name {what}", code="bad-name", remedy="Name the person whom the token is for.")
     target = output or Path(f"{name}.token")
     place_for(target)
+    distinct([target, _draft(target)], [file])
     with changing(file) as readers:
         others = {digest: reader for digest, reader in readers.items() if reader.name != name}
         if len(others) < len(readers) and not replace:
             raise Conflict(f"{name} has a token", code="token-exists", remedy="--replace puts a new one in its place.")
-        if target.exists() and not replace:
-            raise Conflict(
-                f"{target} exists already and is kept", code="token-exists", remedy="Name another file with -o."
-            )
+        theirs = readers.keys() - others.keys()
+        if not _may_replace(target, lambda found: replace and token_digest(found) in theirs):
+            raise _kept(target)
         token = secrets.token_urlsafe(TOKEN_BYTES)
         _count(token, target, file, {**others, token_digest(token): Reader(name=name, role=role)})
-    say(f"{target} holds {name}'s token (keep it secret)" + (", and the old one is refused" if replace else ""))
+    say(f"{target} holds {name}'s token (keep it secret)" + (", and the old one is refused" if theirs else ""))
+
+
+def _draft(target: Path) -> Path:
+    """Where the next token waits until it counts."""
+    return target.with_name(f"{target.name}.next")
+
+
+def _may_replace(target: Path, known: Callable[[str], bool]) -> bool:
+    """Whether nothing is lost by another token in its place: nothing is there, or a file with a token that is `known`."""
+    with written(target):
+        return not target.exists() or (target.is_file() and known(target.read_text(errors="replace").strip()))
+
+
+def _kept(target: Path) -> Conflict:
+    return Conflict(
+        f"{target} exists already, is no token that is replaced, and is kept", code="token-exists",
+        remedy="Name another file with -o, or move that one away.",
+    )  # fmt: skip
 
 
 def _count(token: str, target: Path, file: Path, readers: dict[str, Reader]) -> None:
     """Have a token count, and put it into its file: the one that counted until now is there until this one does, which is never lost."""
-    draft = target.with_name(f"{target.name}.next")
+    draft = _draft(target)
     with written(target):
         replace_private(draft, f"{token}\n".encode())
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -14,8 +15,11 @@ import pytest
 from gpu_agent.workload.llmc import write_llmc_model
 from gpu_agent.workload.programs.gpt2 import GPT2Config
 from gput.__main__ import main
+from shared.crypto.signing import PartyKey
+from shared.service.reader_tokens import token_digest
 from tests.gput.test_mock_data import TABLE, csv, npy, program
 
+SESSION = "s_abcdefghijklmnop"
 SIZES = GPT2Config(context=8, vocab=130, layers=1, heads=1, width=8)
 CLASSIFIER = [
     "program",
@@ -139,3 +143,72 @@ def test_a_bench_does_not_keep_its_figures_in_what_it_reads(here: Path, capsys: 
     capsys.readouterr()
     refused(capsys, "same-file", "bench", "lengths", "--program", "x.gput", "--save", "x.gput")
     assert Path("x.gput").read_bytes() == before
+
+
+def test_a_program_does_not_take_its_own_source_s_place(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "own_parts.py").write_text("from gpu_agent.workload.programs.classifier import source as program\n")
+    (here / "own_model.py").write_text("from own_parts import program as program\n")
+    before = {path: path.read_bytes() for path in here.glob("*.py")}
+    options = [word.replace("classifier", "own_model:program") for word in CLASSIFIER]
+    for output in ("own_model.py", "own_parts.py"):
+        refused(capsys, "same-file", *options, "-o", output)
+    assert {path: path.read_bytes() for path in here.glob("*.py")} == before
+    assert list(here.glob("*.safetensors")) == []
+
+
+@pytest.mark.parametrize("words", [
+    ["session", "export", SESSION, "-o", "k.pem"], ["session", "export", SESSION, "--receipts", "r", "-o", "r/leaves.jsonl"],
+    ["session", "succeed", SESSION, "-o", "k.pem"],
+], ids=" ".join)  # fmt: skip
+def test_nothing_from_the_orchestrator_takes_the_place_of_a_key_or_of_receipts(
+    words: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PartyKey.generate().save(here / "k.pem")
+    (here / "r").mkdir()
+    (here / "r" / "leaves.jsonl").write_text("{}")
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    refused(capsys, "same-file", *words, "--url", "http://127.0.0.1:9", "--key", "k.pem")
+    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+
+
+READERS = json.dumps({token_digest("carl's"): "carl", token_digest("maria's"): "maria"})
+ISSUE = ["token", "issue", "carl", "--file", "n.json", "--replace"]
+ROTATE = ["token", "rotate", "--holder-url", "http://127.0.0.1:9", "--token", "operator.token"]
+HOLDS = {
+    "n.json": READERS,
+    "k.pem": "a private key",
+    "carls": "carl's\n",
+    "marias": "maria's\n",
+    "operator.token": "a" * 64,
+}
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    ([*ISSUE, "-o", "k.pem"], "token-exists"), ([*ISSUE, "-o", "marias"], "token-exists"), ([*ISSUE, "-o", "n.json"], "same-file"),
+    ([*ISSUE[:-1], "-o", "carls"], "token-exists"), ([*ISSUE, "-o", "n"], "same-file"),
+    ([*ROTATE, "-o", "k.pem"], "token-exists"), ([*ROTATE, "--of", "auditor", "-o", "operator.token"], "same-file"),
+    ([*ROTATE, "-o", "operator"], "same-file"),
+], ids=str)  # fmt: skip
+def test_a_token_takes_the_place_of_its_forerunner_alone(
+    words: list[str], code: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in HOLDS.items():
+        (here / name).write_text(content)
+    for name, other in (("n.next", "n.json"), ("operator.next", "operator.token")):  # where the next token would wait
+        os.link(here / other, here / name)
+    before = {path: path.read_bytes() for path in here.iterdir()}
+    assert main(words) == (1 if code == "token-exists" else 2)
+    assert f"[{code}]" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in here.iterdir() if not path.name.endswith(".lock")} == before
+
+
+def test_that_an_old_token_is_refused_is_said_where_there_was_one(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in HOLDS.items():
+        (here / name).write_text(content)
+    assert main([*ISSUE, "-o", "carls"]) == 0
+    assert "the old one is refused" in capsys.readouterr().err
+    assert main(["token", "issue", "paul", "--file", "n.json", "--replace"]) == 0
+    assert "refused" not in capsys.readouterr().err
+    assert token_digest((here / "carls").read_text().strip()) in json.loads((here / "n.json").read_text())
