@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from data_holder.datasets import DatasetOptions
+from shared.claims.shape import words_of
 from shared.errors import BadRequest, ConfigurationError
 
 DECLARED = ("units", "classes")
@@ -31,7 +32,7 @@ def read_options(given: dict[str, Any], cache_dir: Path | None) -> DatasetOption
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise BadRequest(f"dataset option {where}: {first['msg']}", code="bad-option") from None
+        raise BadRequest(f"dataset option {where}: {words_of(first)}", code="bad-option") from None
     except ConfigurationError as error:
         raise BadRequest(error.detail, code="bad-option", remedy=error.remedy) from None
 

@@ -12,6 +12,7 @@ from shared.claims import Claim
 from shared.claims.manifest import MAX_AGE_S, GpuRules, KeyFingerprint
 from shared.claims.operators import GROUPS
 from shared.claims.program import HexSha384
+from shared.claims.shape import words_of
 from shared.claims.snp_rules import ANY_SNP, SnpRules
 from shared.claims.tdx_policy import TdxPolicy
 from shared.errors import ConfigurationError
@@ -126,7 +127,7 @@ def load_policy(path: Path) -> Policy:
         raise ConfigurationError(f"policy {path} is not TOML: {error}", code="policy-malformed",
                                  remedy="Correct the file") from error  # fmt: skip
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {words_of(e)}" for e in error.errors(include_url=False))
         raise ConfigurationError(
             f"policy {path}: {faults}",
             code="policy-malformed",

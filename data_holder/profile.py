@@ -12,6 +12,7 @@ from data_holder.datasets import Dataset, DatasetOptions, Look, Statistics
 from shared.claims.profile import LEAST_RECORDS, DatasetProfile, FieldProfile, class_tag
 from shared.claims.program import ProgramManifest
 from shared.claims.records import RecordField
+from shared.claims.shape import words_of
 from shared.errors import InvalidData
 
 Declared = Mapping[str, Sequence[str]]
@@ -55,7 +56,7 @@ def profile_of(
                 present=None if look is None else look.present.get(name), scales=() if look is None else look.scales.get(name, ()),
             ))  # fmt: skip
         except ValidationError as error:
-            _refuse(name, error.errors(include_input=False, include_url=False)[0]["msg"])
+            _refuse(name, words_of(error.errors(include_input=False, include_url=False)[0]))
     return DatasetProfile(fields=tuple(found))
 
 

@@ -96,7 +96,7 @@ def _outcome(words: list[str]) -> int:
         return 0
     module = _module(words[0])
     if module is None:
-        print(f"gput: no such command: {words[0]!r}. `gput --help` lists them.", file=sys.stderr)
+        print(f"gput: no such command: {words[0]!r}. `gput --help` lists them. [usage]", file=sys.stderr)
         return 2
     return _run(module, words)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -39,7 +39,7 @@ class _Reckoned(BaseModel):
 
 async def follow(
     peer: PeerClient, path: str, ended: Callable[[], Awaitable[bool]], *, after: int, patience_s: float
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event, None]:
     """The events behind the id `after` until the session's final one, resumed where they broke off.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,8 @@ HOMES = {
     "platform": ("gpu_agent.platform.settings", "PlatformSettings"),
 }
 HIDDEN = "***"
+_NEXT = re.compile(r",(?=\s*[A-Za-z][A-Za-z0-9+.-]*://)")
+"""Between two addresses; not between the hosts of one database's."""
 
 
 def rows_of(service: str, config: Path | None) -> list[dict[str, Any]]:
@@ -51,9 +54,13 @@ def _origin(field: str, prefix: str, told: dict[str, Any], config: Path | None) 
 
 
 def redacted(value: Any) -> Any:
-    """The same without the password that an address may carry."""
+    """The same without the password that an address, or each of several with commas between them, may carry."""
     if not isinstance(value, str) or "://" not in value:
         return value
+    return ",".join(map(_redacted, _NEXT.split(value)))
+
+
+def _redacted(value: str) -> str:
     try:
         parts = urlsplit(value)
         secret = parts.password

@@ -21,6 +21,7 @@ from shared.claims.graph import GraphKind, InputKind, encode_graph
 from shared.claims.new_programs import pack
 from shared.claims.program import InitRule, ProgramManifest, SeedInit, TensorSpec, WeightsFile
 from shared.claims.records import DType
+from shared.claims.shape import words_of
 from shared.errors import InvalidProgram
 
 _SAMPLES: Final = 3  # not 0 or 1, which torch.export treats as special sizes
@@ -56,7 +57,7 @@ def build(target: str | ProgramSource, **options: Any) -> tuple[bytes, bytes | N
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InvalidProgram(f"The program's {where or 'declaration'} is wrong: {first['msg']}") from None
+        raise InvalidProgram(f"The program's {where or 'declaration'} is wrong: {words_of(first)}") from None
     archive = pack(manifest, graphs)
     _tried_out(archive, weights, sample)
     return archive, weights

@@ -20,6 +20,7 @@ from torch import nn
 
 from gpu_agent.workload.programs import BUILTIN, builtin
 from gpu_agent.workload.source import ProgramSource
+from shared.claims.shape import words_of
 from shared.errors import BadRequest, GputError, InvalidProgram
 
 _NOT_THE_USERS: Final = (
@@ -93,7 +94,7 @@ def told(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        words = f"{error.title}: {where}: {first['msg']}" if where else f"{error.title}: {first['msg']}"
+        words = f"{error.title}: {where}: {words_of(first)}" if where else f"{error.title}: {words_of(first)}"
     else:
         words = error.msg if isinstance(error, SyntaxError) else str(error)
     lines = [line.strip() for line in words.splitlines() if line.strip()]

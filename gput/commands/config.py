@@ -11,6 +11,7 @@ import typer
 from gput.commands.manners import Commands, FormatOption
 from gput.expected import PriceOption
 from gput.output import Format, emit
+from shared.errors import BadRequest
 
 app = Commands("Settings.\n\nExample:  gput config show --origin")
 
@@ -51,6 +52,11 @@ def show(
     Example:  gput config show orchestrator --config orchestrator.toml --origin
     """
     if service is None:
+        if config is not None:
+            raise BadRequest(
+                "--config names a service's configuration file, and no service is named", code="usage",
+                remedy="Name the service; the client's own file is named by GPUT_CONFIG.",
+            )  # fmt: skip
         given = {
             "url": url, "key": key, "holder_url": holder_url, "holder_token": holder_token, "trust": trust,
             "gpu_hour_price": gpu_hour_price,
@@ -69,6 +75,7 @@ def _own(given: dict[str, Any], source: Any) -> list[dict[str, Any]]:
     import os
 
     from gput.config import SETTINGS, allows_emulated, file, from_file
+    from gput.service_settings import redacted
 
     told = from_file()
     rows: list[dict[str, Any]] = []
@@ -77,7 +84,7 @@ def _own(given: dict[str, Any], source: Any) -> list[dict[str, Any]]:
             "COMMANDLINE": "flag", "ENVIRONMENT": f"environment {setting.variable}", "DEFAULT_MAP": f"file {file()}",
         }  # fmt: skip
         if name in given:
-            rows.append({"setting": name, "value": given[name], "origin": by.get(source(name), "default")})
+            rows.append({"setting": name, "value": redacted(given[name]), "origin": by.get(source(name), "default")})
             continue
         where = "environment" if os.environ.get(setting.variable) else "file" if name in told else "default"
         words = {"environment": by["ENVIRONMENT"], "file": by["DEFAULT_MAP"], "default": "default"}

@@ -53,6 +53,7 @@ def _schema(program: Path | None, fields: Path | None) -> tuple[RecordSchema, To
 
     from shared.canonical import json_value
     from shared.claims.records import RecordSchema
+    from shared.claims.shape import first_fault
 
     if program is not None and fields is None:
         manifest = program_manifest(program)
@@ -64,10 +65,8 @@ def _schema(program: Path | None, fields: Path | None) -> tuple[RecordSchema, To
     try:
         return RecordSchema.model_validate(json_value(content(fields, "no-file"))), "none"
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(top)"
         raise BadRequest(
-            f"{fields} is no record schema: field {where!r}: {first['msg']}", code="invalid-schema",
+            f"{fields} is no record schema: {first_fault(error)}", code="invalid-schema",
             remedy='Write it as in a program\'s manifest: {"fields": [{"name": …, "dtype": …, "shape": […], "min": …, "max": …}]}.',
         ) from None  # fmt: skip
 

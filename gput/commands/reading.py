@@ -87,6 +87,7 @@ def program_manifest(path: Path) -> ProgramManifest:
     from shared.canonical import json_value
     from shared.claims.archive import MAX_ARCHIVE_BYTES, open_archive
     from shared.claims.program import ProgramManifest
+    from shared.claims.shape import first_fault
     from shared.errors import InvalidProgram, NotFound
 
     try:
@@ -103,6 +104,4 @@ def program_manifest(path: Path) -> ProgramManifest:
     try:
         return ProgramManifest.model_validate(json_value(data))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(top)"
-        raise InvalidProgram(f"the manifest's field {where!r} is wrong: {first['msg']}") from None
+        raise InvalidProgram(f"the manifest is wrong: {first_fault(error)}") from None

@@ -6,6 +6,7 @@ runs: so values without end are refused by their number, and of more faults than
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,7 +27,13 @@ def faults_of(error: ValidationError, *, whole: bool = False) -> list[dict[str, 
     """
     if error.error_count() > MOST_FAULTS:
         return []
-    return [dict(one) for one in error.errors(include_url=False, include_context=whole, include_input=whole)]
+    found = error.errors(include_url=False, include_context=whole, include_input=whole)
+    return [{**one, "msg": words_of(one)} for one in found]
+
+
+def words_of(fault: Mapping[str, Any]) -> str:
+    """What pydantic says of a fault, without its name for an error that is ours."""
+    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def too_many(count: int) -> str:

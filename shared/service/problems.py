@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from shared.claims.shape import MAX_FIELDS, path_of
+from shared.claims.shape import MAX_FIELDS, path_of, words_of
 from shared.errors import GputError, NotAuthenticated
 from shared.service.problem_pages import PATH
 from shared.service.signatures import ACCEPT_SIGNATURE
@@ -150,7 +150,7 @@ def invalid_request(error: RequestValidationError, request: Request) -> JSONResp
     """The answer to a request whose parts do not have the shape that they must have."""
     errors = [
         # `input` and `ctx` are left out: they hold what the caller sent, which may be somebody's data.
-        {"field": path_of(item["loc"]), "message": str(item["msg"])}
+        {"field": path_of(item["loc"]), "message": words_of(item)}
         for item in error.errors()[:MAX_FIELDS]
     ]
     fields = ", ".join(item["field"] for item in errors[:5])

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from shared.claims.shape import words_of
 from shared.errors import ConfigurationError
 from shared.service.ways import PeerUrl
 
@@ -213,7 +214,7 @@ def _explained(cls: type[ServiceSettings], error: ValidationError | SettingsErro
             remedy=f"Correct its name or remove it; the settings are {', '.join(cls.model_fields)}.",
         )
     names = [".".join(str(part) for part in item["loc"]) or "settings" for item in found]
-    detail = "; ".join(f"setting {name}: {item['msg']}" for name, item in zip(names, found, strict=True))
+    detail = "; ".join(f"setting {name}: {words_of(item)}" for name, item in zip(names, found, strict=True))
     variables = ", ".join(f"{prefix}{name.split('.')[0].upper()}" for name in names)
     return ConfigurationError(
         detail, remedy=f"Set {variables} in the environment, or the same name in the --config file."

@@ -16,6 +16,7 @@ import typer
 import yaml
 
 from gput.__main__ import COMMANDS
+from shared.errors import BadRequest
 from tests.docs.extract import ROOT, Command
 
 PLACES = {
@@ -87,9 +88,9 @@ def _parsed(command: typer._click.Command, words: list[str]) -> str | None:
             patch.setenv(name, value)
         try:
             command.make_context(command.name or "gput", list(words))
-        except typer._click.exceptions.UsageError as error:
-            return error.format_message()
-        except typer._click.exceptions.Exit:
+        except BadRequest as error:
+            return error.detail
+        except typer.Exit:
             pass  # --help
     return None
 

@@ -111,7 +111,26 @@ def test_a_services_settings_and_their_origins(
 
 @pytest.mark.parametrize(("value", "shown_as"), [
     ("postgresql://a:b@h:5/d?x=1", "postgresql://a:***@h:5/d?x=1"), ("postgresql://h/d?user=a&password=b", "postgresql://h/d?***"),
+    ("https://u:one@a, https://u:two@b:5/x", "https://u:***@a,https://u:***@b:5/x"), ("postgresql://u:p@h1,h2/d", "postgresql://u:***@h1,h2/d"),
     ("http://127.0.0.1:1", "http://127.0.0.1:1"), ("plain", "plain"), (3, 3), ("x://[broken", HIDDEN),
 ])  # fmt: skip
 def test_a_password_is_not_shown(value: object, shown_as: object) -> None:
     assert redacted(value) == shown_as
+
+
+def test_the_client_s_own_addresses_are_shown_without_passwords(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text('url = "https://u:hush@a,https://u:hush@b"\nholder_url = "https://u:hush@h"\n')
+    assert "hush" not in str(found := shown(capsys))
+    assert (found["url"][0], found["holder_url"][0]) == ("https://u:***@a,https://u:***@b", "https://u:***@h")
+
+
+def test_what_we_say_of_a_value_does_not_go_by_the_library_s_name_for_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "h.toml"
+    config.write_text(f'database_url = "postgresql://h/d"\ndatasets = {{ {"a" * 300} = "/d" }}\n')
+    code, _, err = run(capsys, "config", "show", "holder", "--config", str(config))
+    assert (code, "setting datasets: this database keeps no" in err) == (2, True)
+    (tmp_path / "fields.json").write_text('{"fields": []}')
+    code, _, err = run(capsys, "data", "mock", "d", "--fields", str(tmp_path / "fields.json"), "-o", str(tmp_path))
+    assert (code, "[invalid-schema]" in err, "Value error" in err) == (2, True, False)

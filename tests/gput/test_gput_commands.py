@@ -41,12 +41,19 @@ def test_no_command_shows_typers_traceback(noun: str) -> None:
 @pytest.mark.parametrize("noun", COMMANDS)
 def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, noun, "--help")
+    assert run(capsys, noun, "-h") == (code, out, err)
     assert (code, err) == (0, "")
     assert f"Usage: gput {noun}" in out
 
 
 @pytest.mark.parametrize(("words", "code", "says"), [
-    (["nonsense"], 2, "no such command"),
+    (["nonsense"], 2, "[usage]"),
+    (["session", "nonsense"], 2, "No such command 'nonsense'. `gput session --help` says what it takes. [usage]"),
+    (["session", "submit"], 2, "`gput session submit --help` says what it takes. [usage]"),
+    (["demo", "--rounds", "many"], 2, "Invalid value for '--rounds'"),
+    (["demo", "--ruonds", "3"], 2, "No such option: --ruonds"),
+    (["smoke", "--dry-run", "--format", "json"], 2, "a dry run has no result to print. `gput smoke --help` says what it takes. [usage]"),
+    (["config", "show", "--config", "orchestrator.toml"], 2, "no service is named. Name the service"),
     (["session", "list", "--url", NOBODY, "--key", "absent.pem"], 2, "[key-file]"),
     (["session", "list", "--url", "ftp:x", "--key", "KEY"], 2, "not an http address"),
     (["session", "submit", "absent.json", "--url", NOBODY, "--key", "KEY"], 2, "[no-manifest]"),
