@@ -18,7 +18,11 @@ def content(path: Path, code: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadRequest(f"cannot read {path}: {error.strerror}", code=code) from None
+        raise BadRequest(
+            f"cannot read {path}: {error.strerror}",
+            code=code,
+            remedy="Name a file that is there and that you may read.",
+        ) from None
 
 
 def place_for(file: Path, mode: int = 0o777) -> None:

@@ -35,6 +35,7 @@ TRUST_FOLDERS = ("rim", "collateral", "snp-crls", "ocsp")
 """A collateral service's answers lie in folders of their own in theirs."""
 PARTS = {"session": str, "head": dict, "manifest": dict}
 REMEDY = "Fetch the receipts again with `gput session receipts`."
+NO_FOLDER = "Name a folder that `gput session receipts` wrote."
 _OWN_SUM = "# the lines above: "
 _NAME = r"[^/.\\\n\r][^/\\\n\r]*"
 _LINE = re.compile(rf"([0-9a-f]{{64}})  ((?:{_NAME}/){{0,2}}{_NAME})")
@@ -153,6 +154,8 @@ def check_as_saved(folder: Path) -> bool:
 def _read_sums(folder: Path) -> tuple[dict[str, str], dict[tuple[str, int], str]]:
     """Digests by file, and by file and number of its line. Raises: VerificationFailed: naming the line that was altered."""
     sums = read_file(folder, SUMS).decode(errors="replace")
+    if not sums:
+        raise VerificationFailed(f"{SUMS} is empty", code="file-altered", remedy=REMEDY)
     body, _, own = sums.rstrip("\n").rpartition("\n")
     lines = body.split("\n")
     files = [entry for line in lines if (entry := _LINE.fullmatch(line))]
@@ -161,7 +164,7 @@ def _read_sums(folder: Path) -> tuple[dict[str, str], dict[tuple[str, int], str]
         there = {name: read_file(folder, name) for name in (SESSION, APPROVALS, KEYS, LEAVES, *trust_files(folder))}
         pairs = zip_longest(sums.split("\n"), _sums(there).split("\n"))
         number = next((n for n, (says, should) in enumerate(pairs) if says != should), None)
-        raise not_as_saved(SUMS if number is None else f"{SUMS}: line {number}")
+        raise not_as_saved(SUMS if number is None else f"{SUMS}: line {number + 1}")
     return {entry[2]: entry[1] for entry in files}, {(entry[2], int(entry[3])): entry[1] for entry in entries}
 
 
@@ -204,4 +207,7 @@ def read_file(folder: Path, name: str) -> bytes:
     with suppress(OSError):
         if (folder / name).is_file():  # no device, and no pipe
             return (folder / name).read_bytes()
-    raise BadRequest(f"{folder} holds no {name}", remedy=REMEDY, code="no-receipts")
+    with suppress(OSError):
+        if folder.is_dir():
+            raise BadRequest(f"{folder} holds no {name}", remedy=REMEDY, code="no-receipts")
+    raise BadRequest(f"there is no folder {folder}", remedy=NO_FOLDER, code="no-receipts")

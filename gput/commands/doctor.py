@@ -67,7 +67,7 @@ def doctor(
     failed = [row["hop"] for row in rows if row["result"] == "failed"]
     if failed:
         kind = NotPermitted if set(failed) <= {KNOWN, ATTESTED} else Unavailable
-        raise kind(f"failing: {', '.join(failed)}", code="doctor", remedy="The detail of each is in the table.")
+        raise kind(f"failing: {', '.join(failed)}", code="doctor", remedy="The detail of each hop says why.")
 
 
 async def _examine(services: dict[str, str], url: str, key: Path | None, trust: Trust | None) -> list[Row]:

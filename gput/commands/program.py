@@ -98,7 +98,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise NotFound(f"Cannot read {path}: {error.strerror}") from error
+        raise NotFound(
+            f"Cannot read {path}: {error.strerror}", code="no-program", remedy="Build one with `gput program build`."
+        ) from error
 
 
 @app.command("llmc-import")

@@ -189,7 +189,9 @@ def list_(file: Readers, fmt: FormatOption = Format.TABLE) -> None:
     Example:  gput token list --file reader-tokens.json
     """
     if not file.exists():
-        raise BadRequest(f"cannot read {file}: no such file", code="no-token")
+        raise BadRequest(
+            f"cannot read {file}: no such file", code="no-token", remedy="Name the file of the orchestrator's setting reader_tokens."
+        )  # fmt: skip
     rows: list[dict[str, Any]] = [
         {"name": reader.name, "role": reader.role, "sha256": digest} for digest, reader in read_readers(file).items()
     ]

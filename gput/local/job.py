@@ -136,6 +136,7 @@ class Job:
         await client.model(session, self.folder / "model.safetensors")
         await save(client, session, self.folder / "receipts", trust)
         receipts = await asyncio.to_thread(verify, self.folder / "receipts")
+        self.say("loading the model into plain PyTorch, which computes its held-out loss …")
         checked = json.loads(await run_module(self.plan.judge, str(self.folder)))
         visits = await client.items(f"sessions/{session}/visits")
         losses = await client.items(f"sessions/{session}/losses")

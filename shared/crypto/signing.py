@@ -59,6 +59,11 @@ class PartyKey:
         """
         try:
             mode, pem = path.stat().st_mode, path.read_bytes()
+        except IsADirectoryError:
+            raise ConfigurationError(
+                f"{path} is a folder, and a key file is needed", code="key-file",
+                remedy="Name the file. A name that is empty is this folder.",
+            ) from None  # fmt: skip
         except OSError as error:
             raise ConfigurationError(
                 f"key file {path} cannot be read: {error.strerror}",

@@ -82,6 +82,15 @@ def test_every_command_explains_itself(noun: str, capsys: pytest.CaptureFixture[
     (["program", "inspect", "absent.gput"], 2, "absent.gput"),
     (["program", "inspect", "KEY"], 2, "[invalid-program]"),
     (["receipts", "show", "absent"], 2, "[no-receipts]"),
+    (["session", "list", "--url", NOBODY, "--key", ""], 2, "is a folder, and a key file is needed. Name the file"),
+    (["receipts", "verify", "absent"], 2, "there is no folder absent. Name a folder"),
+    (["receipts", "verify", "/dev/null"], 2, "there is no folder /dev/null"),
+    (["receipts", "verify", "."], 2, ". holds no SHA256SUMS"),
+    (["receipts", "verify", "EMPTY"], 4, "SHA256SUMS is empty"),
+    (["program", "inspect", "absent.gput"], 2, "Build one with `gput program build`. [no-program]"),
+    (["plan", "absent.json"], 2, "Name a file that is there"),
+    (["session", "submit", ".", "--url", NOBODY, "--key", "KEY"], 2, "Is a directory. Name a file that is there"),
+    (["token", "list", "--file", "absent"], 2, "Name the file of the orchestrator's setting reader_tokens. [no-token]"),
     (["attest", "session", "s_x", "--url", NOBODY, "--key", "KEY"], 6, "[peer-unreachable]"),
     (["attest", "verify", "absent"], 2, "[no-file]"),
     (["attest", "inspect", "TOKEN"], 2, "[unknown-evidence]"),
@@ -100,7 +109,14 @@ def test_a_failure_is_one_line_and_an_exit_code(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     (tmp_path / "token").write_text("secret-token\n")
     (tmp_path / "k.pub").write_bytes(PartyKey.load(Path(key)).public_pem)
-    places = {"KEY": key, "PUB": str(tmp_path / "k.pub"), "TOKEN": str(tmp_path / "token")}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "SHA256SUMS").touch()
+    places = {
+        "EMPTY": str(tmp_path / "empty"),
+        "KEY": key,
+        "PUB": str(tmp_path / "k.pub"),
+        "TOKEN": str(tmp_path / "token"),
+    }
     found, out, err = run(capsys, *(places.get(word, word) for word in words))
     assert (found, out, len(err.splitlines())) == (code, "", 1), err
     assert says in err
