@@ -131,12 +131,6 @@ class Visits:
         """Give back what is shared with the GPU agent (at shutdown)."""
         self._bounce.close()
 
-    async def wait_idle(self) -> None:
-        """Until no visit runs any more (at shutdown and in tests)."""
-        while self._running:
-            await asyncio.wait([task for _, task in self._running.values()])
-            await asyncio.sleep(0)
-
     async def recover(self) -> None:
         """At start: keys of open attempts are gone, so those without published data are abandoned; the others are reported again."""
         for state in self._ledger.states():

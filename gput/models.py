@@ -89,13 +89,6 @@ class StoredProgram(View):
     parameter_tensors: int = 0
 
 
-class StoredFile(View):
-    """Weights or held-out records in the library. `digest`: SHA-256, hex."""
-
-    digest: str
-    size_bytes: int
-
-
 class Holder(View):
     """A holder of a session's roster, and how far it is."""
 

@@ -93,13 +93,6 @@ class RegionKind(StrEnum):
     VALIDATION = "validation"
 
 
-class Direction(StrEnum):
-    """Traffic direction as the driver names it."""
-
-    H2D = "h2d"
-    D2H = "d2h"
-
-
 class Backend(StrEnum):
     """Where evidence comes from. A receipt and a page always name it (law L10)."""
 

@@ -34,11 +34,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 DATABASE = "under_test"
-TOGETHER = ("tests/processes/", "tests/conformance/")
-"""Folders whose tests share what is dear to set up; elsewhere a file is what a worker takes."""
+TOGETHER = ("tests/processes/", "tests/conformance/", "tests/ui/", "tests/successors/", "tests/laws/", "tests/crash/")
+"""Folders whose tests share what is dear to set up, such as sessions that nobody disturbed; elsewhere a file is what a worker takes."""
 LONGEST_FIRST = (
-    "tests/processes/", "tests/gput/test_gput_demo_process.py", "tests/gput/test_attack_tour.py", "tests/conformance/", "tests/laws/",
-    "tests/crash/", "tests/world/test_world_crashes.py", "tests/failures/", "tests/adversary/", "tests/world/", "tests/sessions/",
+    "tests/processes/", "tests/gput/test_gput_demo_process.py", "tests/gput/test_attack_tour.py", "tests/successors/", "tests/ui/",
+    "tests/conformance/", "tests/laws/", "tests/crash/", "tests/world/test_world_crashes.py", "tests/failures/",
+    "tests/adversary/", "tests/world/", "tests/sessions/",
 )  # fmt: skip
 """So that no worker ends a run alone, with the longest of all."""
 

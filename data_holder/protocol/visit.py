@@ -59,4 +59,3 @@ TRANSITIONS = {
     **{(phase, _F.SUPERSEDED): Move(_ORCH, _P.ABANDONED) for phase in _OPEN},
 }
 HOLDER_VISIT = Machine("holder's visit", _P.IDLE, TRANSITIONS)
-OPEN_PHASES = _OPEN

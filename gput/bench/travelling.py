@@ -18,10 +18,6 @@ from enum import StrEnum
 from gput.bench.bucket import bytes_per_s
 from shared.errors import BadRequest
 
-RATES: tuple[float | None, ...] = (None, 500, 100, 20, 4)
-"""The publication's rows, Mbit/s; None: not capped."""
-
-
 Half = tuple[float, float]
 
 

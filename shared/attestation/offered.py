@@ -19,7 +19,6 @@ from shared.attestation.rim_store import RimSource
 from shared.wire.visit import Evidence
 
 MAX_CANDIDATES: Final = 8
-RIM_KINDS: Final = (FileKind.DRIVER_RIM, FileKind.VBIOS_RIM)
 
 
 def of_kind(pieces: Sequence[Piece], *kinds: FileKind) -> list[Piece]:

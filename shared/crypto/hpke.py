@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.hpke import (
 
 from shared.errors import BadRequest, ProtocolViolation, VerificationFailed
 
-SUITE_NAME = "MLKEM768_X25519/HKDF_SHA256/AES_256_GCM"
 MLKEM_PUBLIC_BYTES = 1184
 PUBLIC_BYTES = MLKEM_PUBLIC_BYTES + 32
 ENCAPSULATED_BYTES = 1120

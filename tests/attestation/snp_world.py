@@ -21,6 +21,7 @@ from shared.attestation.snp_certificates import ARC
 from shared.attestation.snp_verifier import SnpPolicy, SnpProfile, SnpRoots, SnpTrust
 from shared.wire.snp_certificates import ASK, ENTRY, VCEK, VLEK
 from shared.wire.visit import Evidence
+from tests.attestation.snp_primes import PRIMES
 
 AT = 1_790_000_000.0
 PSS = padding.PSS(padding.MGF1(hashes.SHA384()), 48)
@@ -34,8 +35,14 @@ AGREED = CpuPolicy(roots=("EMULATED",), allow_emulated=True)
 
 @cache
 def rsa_key(which: str) -> rsa.RSAPrivateKey:
-    """One 4096-bit key per name for the whole test run: making one takes a second."""
-    return rsa.generate_private_key(65537, 4096)
+    """The 4096-bit key of an `ark`, `ask` or `asvk`: of kept primes, because to find some takes a second."""
+    p, q = PRIMES[which]
+    private = rsa.rsa_recover_private_exponent(65537, p, q)
+    public = rsa.RSAPublicNumbers(65537, p * q)
+    numbers = rsa.RSAPrivateNumbers(
+        p, q, private, rsa.rsa_crt_dmp1(private, p), rsa.rsa_crt_dmq1(private, q), rsa.rsa_crt_iqmp(p, q), public
+    )
+    return numbers.private_key(unsafe_skip_rsa_key_validation=True)
 
 
 def day(offset: float) -> datetime:

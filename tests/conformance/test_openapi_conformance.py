@@ -57,7 +57,7 @@ class Caller:
     service: str
     credentials: Callable[[Stage], Credentials]
     only: Callable[[str], bool] = anything
-    examples: int = 6
+    examples: int = 3
     may_be_unavailable: bool = False
     knows: Callable[[Stage], dict[str, Sequence[Any]]] = lambda _stage: {}
 
@@ -71,11 +71,11 @@ def operators_data(stage: Stage) -> dict[str, Sequence[Any]]:
 
 
 CALLERS = {
-    "owner": Caller("orchestrator", lambda s: signed(s.keys["owner"]), for_owners, 3),
+    "owner": Caller("orchestrator", lambda s: signed(s.keys["owner"]), for_owners),
     # A channel belongs to a session that runs; for the others 503 says to wait.
     "holder": Caller("orchestrator", lambda s: signed(s.keys[HOLDER]), for_holders, may_be_unavailable=True),
     "operator": Caller(
-        f"holder-{HOLDER}", lambda s: bearer(s.holder_tokens["operator"]), for_operators, 3, knows=operators_data
+        f"holder-{HOLDER}", lambda s: bearer(s.holder_tokens["operator"]), for_operators, knows=operators_data
     ),
     "platform": Caller("agent", lambda s: signed(s.keys["platform"])),
     "orchestrator": Caller("platform", lambda s: signed(s.keys["orchestrator"]), lambda name: not for_cvms(name)),

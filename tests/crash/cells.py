@@ -212,7 +212,6 @@ def _process(client: str) -> str:
 SAMPLE = (
     Cell(ORCH, "commit", ORCH, "session.submitted", "before"),
     Cell(ORCH, "commit", ORCH, "training.closed", "after"),
-    Cell(ORCH, "message", ORCH, "Checkpoint", "before"),
     Cell(ORCH, "message", ORCH, "Export", "after"),
     Cell(CITY, "commit", CITY, "holder.provisioned", "before"),
     Cell(CITY, "commit", CITY, "holder.decision", "after"),
@@ -224,7 +223,6 @@ SAMPLE = (
     Cell(DATABASE, "commit", ORCH, "session.checkpointed", "before"),
     Cell(DATABASE, "commit", ORCH, "session.exported", "after"),
     Cell(ORCH, "commit", ORCH, "training.recalled", "after", collect=True),
-    Cell(ORCH, "commit", ORCH, "training.validated", "after", collect=True),
     Cell(AGENT, "message", ORCH, "TrainTour", "after", collect=True),
 )
 """What the quick tier runs: every process that can die, at both moments; set-up, visit, checkpoint and export are among them."""

@@ -182,6 +182,9 @@ async def test_a_person_may_approve_another_one_beside_it(running: Running) -> N
     assert (await running.client.post(f"/v1/requests/{IDS[1]}/approve", json=body)).status_code == 200
     await running.until(lambda: said(running) == dict.fromkeys(IDS[:2], "approve"))
     await running.until(lambda: not running.holder.approvals.once._behind)
+    for session in IDS[:2]:  # each has another beside it, and nobody has to think of that any more
+        found = (await running.get(f"/v1/requests/{session}"))["findings"]
+        assert MANIFEST_AGAIN not in {finding["rule"] for finding in found}
 
 
 async def test_after_a_restart_it_is_still_one(start: Start) -> None:

@@ -28,14 +28,14 @@ from shared.wire.codec import decode
 from shared.wire.copy import DATA, TAG_BYTES, CopyAck, CopyHeader, pack_header
 from shared.wire.stock import MAX_STOCK_FRAME
 from tests.gpu.agent_world import BASE, Agent, opened
-from tests.gpu.gpu_world import RECORD_BYTES, device_folder, records
+from tests.gpu.gpu_world import RECORD_BYTES, World, device_folder, records
 from tests.gpu.test_gpu_paper import PAPER
 from tests.gpu.test_gpu_paper import install as stock
 
 
 @pytest.fixture
-async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
-    async with opened(tmp_path) as made:
+async def agent(tmp_path: Path, world: World) -> AsyncIterator[Agent]:
+    async with opened(tmp_path, world) as made:
         yield made
 
 
@@ -95,9 +95,9 @@ async def test_how_long_they_waited_is_said(agent: Agent, monkeypatch: pytest.Mo
     assert "server-timing" not in (await agent.client.post(path, content=sealed[1])).headers
 
 
-async def test_command_frames_share_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_frames_share_their_memory(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_agent.ports.FrameBodies", partial(FrameBodies, 1000))
-    async with opened(tmp_path) as agent:
+    async with opened(tmp_path, world) as agent:
         await agent.bind("orchestrator")
         path = "/v1/gpus/gpu-0/ports/orchestrator/commands"
         refused = await agent.client.post(path, content=bytes(1001))
@@ -260,7 +260,7 @@ async def test_an_agent_with_a_register_obeys_it_and_no_request(tmp_path: Path) 
 async def test_public_facts_and_probes(agent: Agent) -> None:
     (view,) = (await agent.client.get("/v1/gpus")).json()["items"]
     assert view["backend"] == "EMULATED"
-    assert view["boot_counter"] == 1
+    assert view["boot_counter"] == agent.world.device.boot_counter
     assert (await agent.client.get("/v1/gpus/gpu-9")).status_code == 404
     for probe in ("/livez", "/readyz", "/version", "/metrics"):
         assert (await agent.client.get(probe)).status_code == 200

@@ -13,12 +13,12 @@ from shared.wire.bounce import BellAck, Bounced, pack_names
 from shared.wire.codec import decode, encode
 from shared.wire.copy import CopyAck
 from tests.gpu.agent_world import Agent, lying, opened
-from tests.gpu.gpu_world import RECORD_BYTES, records
+from tests.gpu.gpu_world import RECORD_BYTES, World, records
 
 
 @pytest.fixture
-async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
-    async with opened(tmp_path) as made:
+async def agent(tmp_path: Path, world: World) -> AsyncIterator[Agent]:
+    async with opened(tmp_path, world) as made:
         yield made
 
 

@@ -16,7 +16,7 @@ from shared.wire.bounce import Bounced
 from shared.wire.codec import encode, encode_all
 from shared.wire.stock import ReadMemory
 from tests.gpu.agent_world import Agent, lying, opened
-from tests.gpu.gpu_world import records
+from tests.gpu.gpu_world import World, records
 from tests.gpu.test_gpu_direct import DIRECT
 from tests.gpu.test_gpu_direct import install as left
 from tests.gpu.test_gpu_paper import PAPER, Attacker, install
@@ -47,8 +47,8 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Collector:
 
 
 @pytest.fixture
-async def agent(tmp_path: Path, collector: Collector) -> AsyncIterator[Agent]:
-    async with opened(tmp_path) as made:
+async def agent(tmp_path: Path, world: World, collector: Collector) -> AsyncIterator[Agent]:
+    async with opened(tmp_path, world) as made:
         yield made
 
 

@@ -15,6 +15,7 @@ from gpu_agent.unit import AHEAD_NICENESS, GpuUnit, _give_way
 from shared.errors import BadRequest
 from shared.names import ORCHESTRATOR_PORT
 from tests.gpu.agent_world import opened
+from tests.gpu.gpu_world import World
 from tests.gpu.played_unit import PlayedDevice
 
 PATIENCE_S = 20
@@ -61,8 +62,10 @@ def test_it_is_done_though_the_answer_has_gone_nowhere(unit: GpuUnit, played: Pl
     assert played.niceness == before + AHEAD_NICENESS
 
 
-async def test_a_frame_at_the_orchestrators_port_begins_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(tmp_path) as agent:
+async def test_a_frame_at_the_orchestrators_port_begins_it(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, world) as agent:
         device, looked = agent.world.device, threading.Event()
         monkeypatch.setattr(Device, "has_work_ahead", True)
         monkeypatch.setattr(device, "commands", bytes)

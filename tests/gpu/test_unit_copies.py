@@ -76,7 +76,9 @@ async def test_with_more_cores_a_thread_finds_one(unit: GpuUnit, played: Played)
     assert played.by[0].startswith("gpu-copy")
 
 
-async def test_a_holders_port_brings_its_records_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_holders_port_brings_its_records_there(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     brought = []
 
     async def copied(_: GpuUnit, port: str, record: memoryview) -> Copied:
@@ -84,7 +86,7 @@ async def test_a_holders_port_brings_its_records_there(tmp_path: Path, monkeypat
         return Copied(0, 1, False)
 
     monkeypatch.setattr(GpuUnit, "copied", copied)
-    async with opened(tmp_path) as agent:
+    async with opened(tmp_path, world) as agent:
         assert (await agent.bind(PORT)).is_success
         body = pack_header(CopyHeader(DATA, 1, 1, 0, 1, 1)) + bytes(1 + TAG_BYTES)
         answer = await agent.client.post(f"/v1/gpus/gpu-0/ports/{PORT}/copy", content=body)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gput.__main__ import main
@@ -41,6 +41,7 @@ results = st.builds(
 )  # fmt: skip
 
 
+@settings(max_examples=40)
 @given(results)
 def test_what_is_written_is_read(found: Result) -> None:
     again = parse(encoded(found), "it")

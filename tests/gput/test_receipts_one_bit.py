@@ -75,7 +75,7 @@ def test_one_bit_of_every_file(folder: Path, number: int) -> None:
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(st.data())
 def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
@@ -86,7 +86,7 @@ def test_one_bit_anywhere(folder: Path, data: st.DataObject) -> None:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(st.data())
 def test_one_bit_in_the_log(folder: Path, data: st.DataObject) -> None:

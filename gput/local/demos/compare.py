@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from gpu_agent.workload.source import Loss, ProgramSource
@@ -117,6 +116,10 @@ def scores(model: nn.Module, loss: Loss, held: Batch) -> dict[str, Any]:
         logits = model(held)
     label = list(held.values())[-1].numpy()
     if logits.dim() == 1:
+        from sklearn.metrics import (
+            roc_auc_score,
+        )  # takes longer to load than all else here, and one of the demos needs it
+
         found = logits.numpy() > 0
         hits = {"accuracy": float((found == (label == 1)).mean()), "found": float(found[label == 1].mean())}
         return {"AUC": float(roc_auc_score(label, logits.numpy())), **hits, "loss": mean}
