@@ -129,6 +129,13 @@ def test_a_problem_that_lasts_is_said_once(troubled: Any, stage: UiStage) -> Non
     page.locator("main .problem").wait_for(state="detached")
 
 
+def test_a_request_that_cannot_be_read_keeps_its_heading(troubled: Any) -> None:
+    page = troubled.open("#/requests/s_0123456789abcdef")
+    page.locator("main .problem", has_text="not-found").wait_for()
+    assert page.locator("h1").inner_text() == "s_0123456789abcdef"
+    assert disorder(page) == []
+
+
 def test_a_problems_code_leads_to_its_page(tab: NewTab, stage: UiStage) -> None:
     for server in (stage.orchestrator, stage.holder):
         one = tab(server.url, "a-token-of-nobody")

@@ -101,6 +101,7 @@ def test_names_that_would_be_markup_are_text(tab: NewTab, stage: UiStage) -> Non
     page = tab().open()
     page.get_by_role("link", name=HOSTILE).first.click()
     page.get_by_role("heading", name=HOSTILE).wait_for()
+    page.get_by_text("The GPU has not begun.").wait_for()
     page.get_by_role("link", name="Contract").click()
     page.get_by_text("Model goes to").wait_for()
     assert page.evaluate("window.hostile") is None

@@ -32,7 +32,7 @@ function terms(request) {
 
 function findings(request) {
   return h("div", null, h("p", null, verdict(request.findings)), table("What this holder's policy says, rule by rule", [
-    ["Rule", (one) => one.rule], ["Result", (one) => badge(one.ok ? "holds" : "broken", one.ok ? "good" : "bad")], ["Expected", (one) => one.expected], ["Got", (one) => one.got],
+    ["Rule", (one) => one.rule, "wide"], ["Result", (one) => badge(one.ok ? "holds" : "broken", one.ok ? "good" : "bad")], ["Expected", (one) => one.expected], ["Got", (one) => one.got],
   ], request.findings, "This holder has no policy file."));
 }
 

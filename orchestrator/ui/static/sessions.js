@@ -26,6 +26,12 @@ function why(session) {
   return h("span", null, code ? problemCode(code, badge(code, "bad")) : badge("failed", "bad"), " ", detail ?? "");
 }
 
+/* On two lines: on one it would push the table beyond its place. */
+function submitted(session) {
+  const [day, ...time] = moment(session.created_at).split(" ");
+  return [day, h("div", null, time.join(" "))];
+}
+
 function sessionsTable(sessions) {
   return table("Every session, the newest first", [
     ["Session", link, "wide"],
@@ -35,7 +41,7 @@ function sessionsTable(sessions) {
     ["Progress", progress, "tight"],
     ["Held-out loss", (one) => number(one.validation_loss?.last), "number"],
     ["Owner", (one) => one.owner],
-    ["Submitted", (one) => moment(one.created_at)],
+    ["Submitted", submitted, "tight"],
   ], [...sessions].reverse(), "No session was submitted yet.");
 }
 
