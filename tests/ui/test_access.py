@@ -134,6 +134,7 @@ def test_a_request_that_cannot_be_read_keeps_its_heading(troubled: Any) -> None:
     page.locator("main .problem", has_text="not-found").wait_for()
     assert page.locator("h1").inner_text() == "s_0123456789abcdef"
     assert disorder(page) == []
+    page.close()  # it would ask again
 
 
 def test_a_problems_code_leads_to_its_page(tab: NewTab, stage: UiStage) -> None:
