@@ -111,6 +111,12 @@ class RequestView(Body):
     """A session that asks this holder, and this holder's answer."""
 
     session: str
+    name: str | None = Field(description="the session's, by its manifest; null: its journal is refused")
+    program_name: str | None = Field(description="null until the program is fetched")
+    owner: str | None = Field(
+        description="fingerprint of the key that signed the manifest, to which the model goes where it is released to the owner; null: "
+        "the orchestrator is of a release that does not say, or the session's journal is refused"
+    )
     manifest: str
     state: RequestState
     phase: str | None
@@ -154,10 +160,6 @@ class RequestDetail(RequestView):
 
     decision: Decision | None = Field(description="this holder's newest word, by its signature; null: none yet")
     document: dict[str, Any]
-    owner: str | None = Field(
-        description="fingerprint of the key that signed the manifest, to which the model goes where it is released to the owner; null: "
-        "the orchestrator is of a release that does not say"
-    )
     dataset_root: str | None
     estimate: EstimateView
     profile: dict[str, Any] | None = Field(description="what the approval says of the dataset's fields, as signed")

@@ -6,6 +6,8 @@ Nothing is decided by it, nor by what it shows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -16,11 +18,12 @@ from data_holder.approvals import STATES
 from data_holder.assembly import Holder
 from data_holder.dataset_options import kept_options
 from data_holder.once_at_a_time import MANIFEST_AGAIN
+from data_holder.protocol.state import SessionState
 from data_holder.receipts import explain, kept_checks
-from data_holder.requests import verify_decision
+from data_holder.requests import verify_decision, verify_program, verify_signer
 from data_holder.rule_finding import kept_findings
 from data_holder.tables import rows
-from shared.canonical import sha256
+from shared.canonical import json_value, sha256
 from shared.errors import GputError
 
 _OPTIONS = (
@@ -55,9 +58,36 @@ def request_view(holder: Holder, row: rows.Row) -> RequestView:
     ]  # as once it was kept
     found = [finding.as_json() for finding in (*kept, *holder.approvals.once.found(row["session"]))]
     values = {**{name: row[name] for name in _REQUEST}, "manifest": row["manifest_digest"], "findings": found}
+    values |= _told_apart_by(holder.ledger.find(row["session"]), row["program"])
     refusal = holder.ledger.refusal(row["session"])
     fault = None if refusal is None else _REFUSED.format(refusal.code, refusal.advice)
     return _shown(RequestView, values, lambda: _by_journal(holder, str(row["session"])), fault)
+
+
+def _told_apart_by(state: SessionState | None, program: Any) -> dict[str, Any]:
+    """What an operator knows one of many requests by: from the journal, not from the row, but for the program, which its digest proves."""
+    if state is None:
+        return {"name": None, "program_name": None, "owner": None}
+    name, digest = _titles(state.manifest)
+    told: dict[str, Any] = {"name": name, "program_name": None, "owner": None}
+    with suppress(GputError):  # the request itself says what is wrong, where it is opened
+        owner = verify_signer(state)
+        told["owner"] = owner and owner.fingerprint
+    with suppress(GputError):
+        told["program_name"] = _program_name(program, digest) if isinstance(program, bytes) else None
+    return told
+
+
+# A page reads its list every few seconds, and the same bytes say the same.
+@lru_cache(maxsize=512)
+def _titles(manifest: bytes) -> tuple[str, str]:
+    says = json_value(manifest)
+    return says["name"], says["program"]
+
+
+@lru_cache(maxsize=64)
+def _program_name(program: bytes, digest: str) -> str:
+    return verify_program(program, digest).name
 
 
 def visit_view(row: rows.Row) -> VisitView:

@@ -138,7 +138,11 @@ def requests(holder_url: HolderUrl, token: Token, fmt: FormatOption = Format.TAB
 
     Example:  gput party requests
     """
-    emit(every("requests", holder_url, token), ("session", "state", "phase", "dataset", "waiting_for", "manifest"), fmt)
+    emit(
+        every("requests", holder_url, token),
+        ("session", "name", "state", "phase", "program_name", "dataset", "waiting_for", "manifest"),
+        fmt,
+    )
 
 
 def _path(session: str, holder_url: str, token: Path) -> str:

@@ -80,6 +80,22 @@ async def test_findings_of_a_request(start: Start, tmp_path: Path, kept: Any) ->
         assert listed["findings"] == shown["findings"] == [DAMAGED_FINDING.as_json()]
 
 
+async def test_what_a_request_is_told_apart_by(start: Start, tmp_path: Path) -> None:
+    """Sessions' names, owners and programs, as the request in full has them; a program that is damaged has no name."""
+    async with start() as running:
+        await running.approved_with_channel()
+        shown = await running.get(f"/v1/requests/{SESSION}")
+        [listed] = (await running.get("/v1/requests"))["items"]
+        told = {"name": shown["document"]["name"], "program_name": shown["program"]["name"], "owner": shown["owner"]}
+        assert told["name"]
+        assert told["program_name"]
+        assert {name: listed[name] for name in told} == {name: shown[name] for name in told} == told
+        for kept in (b"{}", "{}", 7):
+            damage(tmp_path, "holder_requests.program", kept)
+            [listed] = (await running.get("/v1/requests"))["items"]
+            assert {name: listed[name] for name in told} == told | {"program_name": None}
+
+
 @pytest.mark.parametrize("kept", NO_JSON)
 async def test_checks_of_a_receipt(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Any) -> None:
     """The end was never told, and the orchestrator was asked for everything anew at each try."""

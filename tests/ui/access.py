@@ -7,7 +7,7 @@ from typing import Any
 
 NAMED = {
     "button", "link", "textbox", "combobox", "checkbox", "slider", "spinbutton", "searchbox", "radio", "menuitem", "tab", "region", "table",
-    "progressbar", "img", "image", "navigation",
+    "progressbar", "img", "image", "navigation", "columnheader", "rowheader",
 }  # fmt: skip
 """Roles that mean nothing without a name."""
 MOST_TABS = 400

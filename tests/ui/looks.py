@@ -68,6 +68,16 @@ _CUT = """() => [...document.querySelectorAll(".scroller")]
   .filter(one => one.checkVisibility() && one.querySelector("caption span").getBoundingClientRect().width > one.clientWidth + 1)
   .map(one => one.getAttribute("aria-label"))"""
 
+# Its word is in its middle: where its place is scrolled, it would stand out of sight.
+_BROAD = """() => [...document.querySelectorAll("button")].filter(one => one.checkVisibility()
+  && one.getBoundingClientRect().width > (one.closest(".scroller")?.clientWidth ?? innerWidth)).map(one => one.outerHTML.slice(0, 80))"""
+
+
+def broad(page: Any) -> list[str]:
+    """Buttons that are wider than the place in which they are looked at."""
+    found: list[str] = page.evaluate(_BROAD)
+    return found
+
 
 def collided(page: Any) -> list[str]:
     """Pairs of texts that stand on one another."""

@@ -95,6 +95,48 @@ def test_all_files_of_a_page_are_light(service: str) -> None:
     assert sum(path.stat().st_size for path in files) <= MOST_FILES_BYTES
 
 
+@pytest.mark.parametrize("service", ["orchestrator", "holder"])
+def test_an_address_that_names_nothing_says_so_and_asks_for_nothing(tab: NewTab, stage: UiStage, service: str) -> None:
+    what, server, token = {
+        "orchestrator": ("session", stage.orchestrator, OWNER_READER), "holder": ("request", stage.holder, stage.tokens["auditor"]),
+    }[service]  # fmt: skip
+    one, asked = tab(server.url, token), list[str]()
+    one.page.on("request", lambda call: asked.append(urlsplit(call.url).path))
+    for typed in ("s_nope", "s_0123456789abcdeF", "%00"):
+        page = one.open(f"#/{what}s/{typed}")
+        page.get_by_role("heading", name=f"There is no such {what}").wait_for()
+        assert page.title().startswith(f"No such {what} · ")
+        assert disorder(page) == []
+    assert {path for path in asked if path.startswith("/v1/")} <= {"/v1/whoami", "/v1/identity"}
+    page.get_by_role("link", name="To the list of them").click()
+    page.get_by_role("link", name=stage.sessions["done"]).first.wait_for()
+
+
+def test_a_problem_that_lasts_is_said_once(troubled: Any, stage: UiStage) -> None:
+    """Its box is a live region: drawn anew at each try, it was read out every few seconds."""
+    path, answer = "**/v1/policy", {"status": 503, "json": {"code": "unavailable", "detail": "Away."}}
+    troubled.page.route(path, lambda route: route.fulfill(**answer))
+    page = troubled.open("#/")
+    box = page.locator("main .problem", has_text="Away.")
+    box.evaluate("one => one.dataset.kept = 'yes'")
+    for _ in range(3):
+        with page.expect_response(path):
+            pass
+    assert page.locator("main .problem[data-kept]").count() == 1
+    answer["json"] = {"code": "unavailable", "detail": "Still away."}
+    page.locator("main .problem", has_text="Still away.").wait_for()
+    page.unroute(path)
+    page.locator("main .problem").wait_for(state="detached")
+
+
+def test_a_request_that_cannot_be_read_keeps_its_heading(troubled: Any) -> None:
+    page = troubled.open("#/requests/s_0123456789abcdef")
+    page.locator("main .problem", has_text="not-found").wait_for()
+    assert page.locator("h1").inner_text() == "s_0123456789abcdef"
+    assert disorder(page) == []
+    page.close()  # it would ask again
+
+
 def test_a_problems_code_leads_to_its_page(tab: NewTab, stage: UiStage) -> None:
     for server in (stage.orchestrator, stage.holder):
         one = tab(server.url, "a-token-of-nobody")

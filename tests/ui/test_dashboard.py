@@ -9,7 +9,7 @@ import pytest
 
 from tests.ui.browser import PHONE
 from tests.ui.conftest import NewTab
-from tests.ui.looks import collided, cut, faint, overflow, unnamed
+from tests.ui.looks import broad, collided, cut, faint, overflow, unnamed
 from tests.ui.stage import HOSTILE, OWNER_READER, READER, UiStage
 
 TABS = {
@@ -53,6 +53,7 @@ def test_every_tab_loads_and_can_be_read(tab: NewTab, stage: UiStage, name: str)
         assert unnamed(page) == []
         assert collided(page) == []
         assert cut(page) == []
+        assert broad(page) == []
         assert overflow(page) <= 0
         one.close()
 
@@ -68,10 +69,39 @@ def test_the_first_page_shows_the_queue_with_reasons(tab: NewTab, stage: UiStage
     one.shot("dashboard-from-the-list")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_page_says_why_a_session_failed_or_ends_early(tab: NewTab, stage: UiStage, kind: str) -> None:
+    one = tab(**KINDS[kind])
+    failure = {"code": "attestation-failed", "detail": "the GPU's evidence was refused", "remedy": None}
+    changed = {
+        stage.sessions["done"]: {"phase": "FAILED", "failure": failure},
+        stage.sessions["waiting"]: {"stopped_early": "the loss rose"},
+    }
+
+    def answer(route: Any) -> None:
+        got = route.fetch()
+        said = got.json()
+        route.fulfill(
+            response=got, json=said | {"items": [each | changed.get(each["id"], {}) for each in said["items"]]}
+        )
+
+    one.page.route("**/v1/sessions?*", answer)
+    page = one.open()
+    table = page.get_by_role("table", name=re.compile("Every session"))
+    row = table.get_by_role("row", name=stage.sessions["done"])
+    row.get_by_text("the GPU's evidence was refused").wait_for()
+    row.get_by_role("link", name="attestation-failed").wait_for()
+    table.get_by_text("the loss rose").wait_for()
+    one.shot(f"dashboard-failed-{kind}")
+    assert (faint(page), collided(page), cut(page)) == ([], [], [])
+    assert overflow(page) <= 0
+
+
 def test_names_that_would_be_markup_are_text(tab: NewTab, stage: UiStage) -> None:
     page = tab().open()
     page.get_by_role("link", name=HOSTILE).first.click()
     page.get_by_role("heading", name=HOSTILE).wait_for()
+    page.get_by_text("The GPU has not begun.").wait_for()
     page.get_by_role("link", name="Contract").click()
     page.get_by_text("Model goes to").wait_for()
     assert page.evaluate("window.hostile") is None

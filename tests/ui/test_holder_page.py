@@ -107,6 +107,10 @@ def test_what_asks_later_comes_to_a_page_that_stays_open(tab: NewTab, stage: UiS
     page.get_by_role("link", name=stage.sessions["done"]).first.wait_for()
     later = stage.submit_waiting("asked later")
     page.get_by_role("link", name=later).wait_for(timeout=20_000)
+    row = page.get_by_role("row", name=f"asked later {later}")
+    said = stage.call(stage.world.operator(HOLDER).request(later))
+    row.get_by_text(said["program"]["name"], exact=True).wait_for()  # by then the program is fetched as well
+    assert row.get_by_text(said["owner"]).count() == 1
 
 
 # ------------------------------------------------ pages that stay open

@@ -13,10 +13,13 @@ const SHOWN = 100;
 const marked = (one, name) => (one.fault ? h("span", null, name, " ", badge("damaged", "bad"), ": ", one.fault) : name);
 const link = (session) => h("a", { href: `#/requests/${encodeURIComponent(session)}` }, session);
 
+const named = (one) => h("a", { href: `#/requests/${encodeURIComponent(one.session)}` }, one.name, one.name ? " " : null, digest(one.session, 18));
+
 function requestsTable(rows) {
   const ordered = [...rows].sort((a, b) => (b.state === "waiting") - (a.state === "waiting") || b.received_at - a.received_at);
   return table("Sessions that ask to train on this holder's data, the waiting ones first", [
-    ["Session", (one) => marked(one, link(one.session))], ["State", (one) => badge(one.state, STATES[one.state] ?? "quiet")], ["Dataset", (one) => one.dataset ?? "–"],
+    ["Session", (one) => marked(one, named(one)), "wide"], ["State", (one) => badge(one.state, STATES[one.state] ?? "quiet")],
+    ["Program", (one) => one.program_name ?? "not fetched yet"], ["Owner's key", (one) => digest(one.owner)], ["Dataset", (one) => one.dataset ?? "–"],
     ["Policy", (one) => verdict(one.findings)], ["Decided by", (one) => one.decided_by ?? "nobody yet"], ["Waits for", (one) => one.waiting_for ?? ""], ["Came", (one) => moment(one.received_at), "tight"],
   ], ordered, "Nothing has asked yet.");
 }

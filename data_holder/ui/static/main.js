@@ -1,6 +1,7 @@
 /* The holder's page: what stands at its top, and its two places. Knows pages by name only. */
 
 import { startPage } from "./common/frame.js";
+import { SESSION_ID, nothingHere } from "./common/panel.js";
 import { homePage } from "./home.js";
 import { connection } from "./identity.js";
 import { requestPage } from "./request.js";
@@ -20,6 +21,7 @@ startPage({
       told.title(who.name);
       return homePage(who, told.signal);
     }
+    if (!SESSION_ID.test(session)) return nothingHere("request", told);
     told.title(session);
     return requestPage(session, told.signal);
   },

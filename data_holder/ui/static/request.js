@@ -32,7 +32,7 @@ function terms(request) {
 
 function findings(request) {
   return h("div", null, h("p", null, verdict(request.findings)), table("What this holder's policy says, rule by rule", [
-    ["Rule", (one) => one.rule], ["Result", (one) => badge(one.ok ? "holds" : "broken", one.ok ? "good" : "bad")], ["Expected", (one) => one.expected], ["Got", (one) => one.got],
+    ["Rule", (one) => one.rule, "wide"], ["Result", (one) => badge(one.ok ? "holds" : "broken", one.ok ? "good" : "bad")], ["Expected", (one) => one.expected], ["Got", (one) => one.got],
   ], request.findings, "This holder has no policy file."));
 }
 
@@ -53,12 +53,14 @@ async function privacy(request, receipts, signal) {
   return facts([["ε spent, as the last receipt says", number(spent?.epsilon ?? 0)], ["ε by the plan, at most", number(request.privacy.epsilon)], ["δ", String(request.privacy.delta)]]);
 }
 
+const titled = (request) => [request.document.name, " ", badge(request.state, STATES[request.state] ?? "quiet")];
+
 function heading(request) {
-  return h("div", null, h("h1", null, request.document.name, " ", badge(request.state, STATES[request.state] ?? "quiet")), facts([
+  return facts([
     ["Session", request.session], ["Manifest", digest(request.manifest, 16)], ["Came", moment(request.received_at)], ["Decided by", request.decided_by ?? "nobody yet"], ["Decided", request.decided_at ? moment(request.decided_at) : null],
     ["Reason", request.reason], ["Dataset", request.dataset], ["Dataset root signed for", request.dataset_root ? digest(request.dataset_root, 16) : null],
     ["Newest log head seen", request.log_head ? digest(request.log_head, 16) : null], ["Waits for", request.waiting_for], ["Session's phase", request.phase],
-  ]));
+  ]);
 }
 
 /** Panels of what a request says, and the form; `draw({request, datasets})` draws those that differ, `decided(request)` hears a decision. */
@@ -101,8 +103,9 @@ function recordParts(session, path, signal) {
 /** The page; it is read again every few seconds until `signal`. */
 export function requestPage(session, signal) {
   const path = `/v1/requests/${encodeURIComponent(session)}`;
-  const head = h("div", null, h("h1", null, session));
-  const place = h("div", null, head);
+  const title = h("h1", null, session); // it stays where the request cannot be read
+  const head = h("div");
+  const place = h("div", null, title, head);
   const records = recordParts(encodeURIComponent(session), path, signal);
   const parts = requestParts(path, (request) => {
     known.decisions += 1;
@@ -114,6 +117,7 @@ export function requestPage(session, signal) {
     if (head.nextSibling === null) place.append(...parts.elements, ...records.elements);
     parts.draw(found);
     records.heard(found.request);
+    show(title, titled(found.request));
     return heading(found.request);
   }
   const read = async () => {

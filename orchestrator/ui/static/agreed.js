@@ -20,6 +20,6 @@ export function agreementView(agreement) {
   if (!agreement) return h("p", { class: "quiet" }, "Nothing was compared yet.");
   const held = agreement.held ? h("p", null, badge("HELD", "bad"), " The session does not begin while these datasets contradict each other.") : null;
   return h("div", null, held, h("p", null, `${count(agreement.compared.length, "approval")} with a profile of the dataset.`), table("In what the datasets differ", [
-    ["", (one) => badge(one.severity, one.severity === "mismatch" ? "bad" : "warn")], ["What", (one) => one.detail], ["What to do", (one) => one.remedy], ["Code", (one) => h("code", null, one.code)],
+    ["Severity", (one) => badge(one.severity, one.severity === "mismatch" ? "bad" : "warn")], ["What", (one) => one.detail], ["What to do", (one) => one.remedy], ["Code", (one) => h("code", null, one.code)],
   ], agreement.findings, "In nothing that was compared."));
 }

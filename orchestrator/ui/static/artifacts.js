@@ -21,11 +21,11 @@ function model(view, release) {
 }
 
 function others(view) {
-  return table("What else there is", [["Artifact", ([name]) => name], ["How to have it", ([, text]) => command(text)]], [
+  return [
     ["Receipts, keys, manifest, approvals: all that an offline verification needs", saving(view.id)],
     ["The program that ran", `${curl(`/v1/programs/${view.program}/archive`)} -o program.gput && gput program inspect program.gput`],
     ["Events of the whole session, from its beginning", `gput session watch ${view.id}`],
-  ]);
+  ].map(([name, text]) => h("div", null, h("p", null, name), command(text)));
 }
 
 /** The tab. */
@@ -39,7 +39,7 @@ export function artifactsTab({ path, live, signal }) {
     release = (await manifestOf(path, signal)).says.output.release_to;
     return model(live.view, release);
   });
-  rest.body.append(others(live.view));
+  rest.body.append(...others(live.view));
   filled(files.body, async () => table("Programs", [
     ["Program", (one) => [one.name, one.digest === live.view.program ? [" ", badge("this session's", "info")] : ""]], ["Digest", (one) => digest(one.digest)], ["Model", (one) => bytes(one.model_bytes), "number"], ["Operators", (one) => one.operators.length, "number"],
   ], await all("/v1/programs", { signal })));

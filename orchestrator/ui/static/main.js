@@ -2,6 +2,7 @@
 
 import { h } from "./common/dom.js";
 import { startPage } from "./common/frame.js";
+import { SESSION_ID, nothingHere } from "./common/panel.js";
 import { sessionPage } from "./session.js";
 import { sessionsPage } from "./sessions.js";
 
@@ -14,5 +15,8 @@ startPage({
   name: () => "GPU Travelling",
   top: (who) => h("span", { class: "who" }, `reading as ${who.name} (${who.role})`),
   // #/ or #/sessions/ID/TAB
-  open: ([kind, id, tab], told) => (kind === "sessions" && id ? sessionPage({ id, tab }, told) : sessionsPage(told)),
+  open: ([kind, id, tab], told) => {
+    if (kind !== "sessions" || !id) return sessionsPage(told);
+    return SESSION_ID.test(id) ? sessionPage({ id, tab }, told) : nothingHere("session", told);
+  },
 });

@@ -17,29 +17,37 @@ function progress(session) {
   return h("div", null, bar, h("div", { class: "quiet" }, `${session.visits_closed} of ${count(session.visits_total, "visit")}`));
 }
 
-function reasons(session) {
-  if (session.failure) {
-    const { code, detail } = session.failure;
-    return h("span", null, code ? problemCode(code, badge(code, "bad")) : badge("failed", "bad"), " ", detail ?? "");
-  }
-  return session.waiting_for.length > 0 ? session.waiting_for.join(", ") : "nobody";
+const waits = (session) => (session.waiting_for.length > 0 ? session.waiting_for.join(", ") : "nobody");
+
+/* Why it failed, or ends before all its visits. */
+function why(session) {
+  if (!session.failure) return session.stopped_early ?? "";
+  const { code, detail } = session.failure;
+  return h("span", null, code ? problemCode(code, badge(code, "bad")) : badge("failed", "bad"), " ", detail ?? "");
+}
+
+/* On two lines: on one it would push the table beyond its place. */
+function submitted(session) {
+  const [day, ...time] = moment(session.created_at).split(" ");
+  return [day, h("div", null, time.join(" "))];
 }
 
 function sessionsTable(sessions) {
   return table("Every session, the newest first", [
     ["Session", link, "wide"],
     ["Phase", phase],
+    ...(sessions.some(why) ? [["Why", why, "wide"]] : []), // an empty column would push others out of sight
     ["Backend", backend],
     ["Progress", progress, "tight"],
     ["Held-out loss", (one) => number(one.validation_loss?.last), "number"],
     ["Owner", (one) => one.owner],
-    ["Submitted", (one) => moment(one.created_at), "tight"],
+    ["Submitted", submitted, "tight"],
   ], [...sessions].reverse(), "No session was submitted yet.");
 }
 
 function queueTable(sessions) {
   return table("Sessions that have not ended, in the order of submission, and for whom each waits", [
-    ["Session", link, "wide"], ["Phase", phase], ["GPU", (one) => one.gpu, "tight"], ["Waits for", reasons, "wide"],
+    ["Session", link, "wide"], ["Phase", phase], ["GPU", (one) => one.gpu, "tight"], ["Waits for", waits, "wide"],
   ], sessions.filter((one) => !ENDED.has(one.phase)), "Nothing is queued or running.");
 }
 

@@ -119,6 +119,7 @@ export class Timeline {
   }
 
   #axis(width, left, height) {
+    if (this.#tour.spans.length === 0) return [s("text", { x: left, y: height - 8 }, "The GPU has not begun.")];
     const [from, to] = this.#range();
     const scale = (width - left - 4) / Math.max(to - from, 1e-9);
     const offset = from - this.#tour.start;

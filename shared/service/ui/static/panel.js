@@ -34,6 +34,27 @@ export function problemBox(problem) {
   return h("div", { class: "problem", role: "alert" }, lines);
 }
 
+/** What a session's id looks like: what is none is asked of no service. */
+export const SESSION_ID = /^s_[0-9a-z]{16}$/;
+
+/** In the place of a page that does not exist; `what` it would have been of. */
+export function nothingHere(what, told) {
+  told.title(`No such ${what}`);
+  return h("div", null, h("h1", null, `There is no such ${what}`), h("p", null, `Its address names no ${what}: it may have been cut short or mistyped. `,
+    h("a", { href: "#/" }, "To the list of them")));
+}
+
+/* A problem that is there already stays: shown anew at each try, it would be read out at each. */
+function troubled(body, problem) {
+  const said = `${problem.code ?? PAGE_ERROR} ${problem.message}`;
+  const [there] = body.children;
+  if (there?.dataset.said === said) return;
+  const box = problemBox(problem);
+  box.dataset.said = said;
+  show(body, box);
+  announce(problem.message);
+}
+
 /** What `make` gives where all is as it was: nothing is drawn anew. */
 export const UNCHANGED = Symbol("unchanged");
 
@@ -78,8 +99,7 @@ export async function filled(body, make) {
     if (made !== UNCHANGED) redrawn(body, () => show(body, made));
   } catch (problem) {
     if (problem.name === "AbortError") return;
-    show(body, problemBox(problem));
-    announce(problem.message);
+    troubled(body, problem);
   } finally {
     body.removeAttribute("aria-busy");
   }
