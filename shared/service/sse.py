@@ -31,16 +31,9 @@ Source = Callable[[int], Awaitable[Sequence[Event]]]
 
 
 async def event_stream(
-    request: Request,
-    source: Source,
-    changes: Changes,
-    *,
-    after: int | None = None,
-    keep_alive_s: float = KEEP_ALIVE_S,
-    until: Callable[[Event], bool] | None = None,
-    ended: Callable[[], bool] = lambda: False,
-    caller: Caller | None = None,
-) -> Response:
+    request: Request, source: Source, changes: Changes, *, after: int | None = None, keep_alive_s: float = KEEP_ALIVE_S,
+    until: Callable[[Event], bool] | None = None, ended: Callable[[], bool] = lambda: False, caller: Caller | None = None,
+) -> Response:  # fmt: skip
     """Events as they come, beginning after Last-Event-ID, else after `after`, else with the first.
 
     Who has heard everything that there will ever be is answered 204: a browser's EventSource comes back for ever to a stream that ends,
@@ -60,17 +53,13 @@ async def event_stream(
     stopping = service_state(request).stopping
     stopping.watch(changes)
 
-    async def read(after: int) -> _News:
-        seen, over = changes.version, ended()  # before reading: what comes in between is not missed
-        return _News(seen, over, await source(after))
-
     async def lines(news: _News | None) -> AsyncIterator[bytes]:
         last = begin
         yield format_sse_event(retry=RETRY_MS)
         # What is watched may end before the service does: a leader's term, whose book would stay as it was for ever.
         while not (stopping.is_set or changes.ended):
             try:
-                news = news or await read(last)
+                news = news or await _read(source, changes, ended, last)
                 if caller is not None and not await still_counts(request, caller):
                     return
             except GputError as error:  # too late to answer with it
@@ -87,12 +76,11 @@ async def event_stream(
             if not events and await changes.wait(seen, keep_alive_s) == seen and not (stopping.is_set or changes.ended):
                 yield KEEPALIVE_COMMENT
 
-    first = await read(begin)
+    first = await _read(source, changes, ended, begin)
     if first.over and not first.events:
         return Response(status_code=204, headers={"cache-control": "no-store"})
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     waits = nullcontext() if caller is None else service_state(request).waits.of(caller)
-    return _Stream(lines(first), waits, headers)
+    return _Stream(lines(first), waits, {"cache-control": "no-store", "x-accel-buffering": "no"})
 
 
 class _News(NamedTuple):
@@ -101,6 +89,11 @@ class _News(NamedTuple):
     seen: int
     over: bool
     events: Sequence[Event]
+
+
+async def _read(source: Source, changes: Changes, ended: Callable[[], bool], after: int) -> _News:
+    seen, over = changes.version, ended()  # before reading: what comes in between is not missed
+    return _News(seen, over, await source(after))
 
 
 class _Stream(StreamingResponse):
