@@ -117,6 +117,9 @@ class Failure(View):
 
     code: str | None = None
     detail: str | None = None
+    remedy: str | None = None
+    expected: str | None = None
+    got: str | None = None
 
 
 class Unlike(View):
@@ -168,6 +171,7 @@ class Session(View):
     paused_until: float | None = None
     round: int
     rounds: int
+    position: int | None = None
     visits_closed: int
     visits_total: int
     step: int

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.damaged import whole
 from orchestrator.library import Library
+from shared.crypto.signing import fingerprint
 from shared.names import Role
 from shared.service.key_folder import KeyFolder
 from shared.service.signatures import KnownKey
@@ -22,7 +24,7 @@ class KnownKeys:
         self._changes = library.parties.changes
 
     async def resolve(self, key: str) -> KnownKey | None:
-        """The party with this key, if there is one."""
+        """The party with this key, if there is one. Raises: StoredRowChanged: its row says otherwise."""
         remembered = self._remembered()
         if key in self._owners or key not in remembered:
             owner = self._owners.find(key)
@@ -34,7 +36,11 @@ class KnownKeys:
         row = await self._library.parties.by_key(key)
         if row is None:
             return None
-        found = KnownKey(bytes.fromhex(row["public_key"]), row["name"], frozenset({Role(row["role"])}))
+        # Whoever owns the database can change it: its row must be this key's, and is refused by name where it is not.
+        with whole(f"the party with key {key[:16]}…"):
+            found = KnownKey(bytes.fromhex(row["public_key"]), row["name"], frozenset({Role(row["role"])}))
+            if fingerprint(found.public_key) != key:
+                raise ValueError("another party's")
         # What was read before a change must not be remembered after it.
         if changes == self._library.parties.changes and len(self._parties) < MAX_KNOWN:
             self._parties[key] = found

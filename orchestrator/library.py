@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select, update
 
+from orchestrator.damaged import StoredRowChanged, left_out, presentable, readable, whole
 from orchestrator.files import DigestStore, reading
 from orchestrator.parties import Parties, holders, require
 from orchestrator.sessions.submission import Known, weights_digest
@@ -103,9 +104,20 @@ class Library:
             raise VerificationFailed("The stored archive is another program", code="stored-file-changed")
         return archive
 
-    async def summaries(self, after: str | None, limit: int, **where: str) -> list[dict[str, Any]]:
-        """What the API says of programs, in order of their digests, after a cursor."""
-        return [await self._said(row) for row in await self.page(PROGRAMS, "digest", after, limit, **where)]
+    async def summaries(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the API says of the programs in these rows; of those of which it can be said."""
+        found = []
+        for row in rows:
+            try:
+                found.append(await self.summary(row))
+            except StoredRowChanged as error:
+                left_out(row, "programs", error)
+        return found
+
+    async def summary(self, row: dict[str, Any]) -> dict[str, Any]:
+        """What the API says of one. Raises: StoredRowChanged."""
+        with whole(f"program {row['digest'][:16]}…"):
+            return dict(presentable(await self._said(row)))
 
     async def _said(self, row: dict[str, Any]) -> dict[str, Any]:
         """The stored summary. A release before this one counted tensors as parameters: what it stored is said anew from the archive."""
@@ -183,13 +195,13 @@ class Library:
                            remedy="Upload it again and submit once more.")  # fmt: skip
 
     async def page(self, table: Table, key: str, after: str | None, limit: int, **where: str) -> list[dict[str, Any]]:
-        """Rows of a table in order of `key`, after a cursor."""
+        """Rows of a table in order of `key`, after a cursor, as `readable`."""
         statement = select(table).order_by(table.c[key]).limit(limit)
         for name, value in where.items():
             statement = statement.where(table.c[name] == value)
         if after is not None:
             statement = statement.where(table.c[key] > after)
-        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+        return await self._store.read(lambda c: readable(c, statement, table.c[key]))
 
 
 def _checked_bytes(path: Path, digest: str) -> bytes:

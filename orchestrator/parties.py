@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
+from orchestrator.damaged import readable
 from orchestrator.party_rules import (
     enrolled_so,
     joined,
@@ -73,18 +74,18 @@ class Parties:
         return await self._store.read(lambda c: required(c, name))
 
     async def page(self, after: str | None, limit: int) -> list[dict[str, Any]]:
-        """Rows in order of name."""
+        """Rows in order of name, as `readable`."""
         statement = party_statement().order_by(PARTIES.c.name).limit(limit)
         if after is not None:
             statement = statement.where(PARTIES.c.name > after)
-        return await self._store.read(lambda c: [dict(row) for row in c.execute(statement).mappings()])
+        return await self._store.read(lambda c: readable(c, statement, PARTIES.c.name))
 
     async def keys(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
-        """Every key that the party had, oldest first. Raises: NotFound."""
+        """Every key that the party had, oldest first, as `readable`. Raises: NotFound."""
         await self.one(name)
         statement = select(PARTY_KEYS).where(PARTY_KEYS.c.name == name, PARTY_KEYS.c.number > after)
         ordered = statement.order_by(PARTY_KEYS.c.number).limit(limit)
-        return await self._store.read(lambda c: [dict(row) for row in c.execute(ordered).mappings()])
+        return await self._store.read(lambda c: readable(c, ordered, PARTY_KEYS.c.number))
 
     # ------------------------------------------------------------ changes of a key
 

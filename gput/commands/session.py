@@ -139,7 +139,7 @@ def list_(url: UrlOption, key: KeyOption, phase: SessionPhase | None = None, fmt
     Example:  gput session list --phase RUNNING
     """
     rows = connect(url, key, lambda client: client.items("sessions", phase=phase))
-    emit(rows, ("id", "name", "phase", "visits_closed", "visits_total", "step", "waiting_for"), fmt)
+    emit(rows, ("id", "name", "phase", "position", "visits_total", "step", "waiting_for"), fmt)
 
 
 @app.command("show")

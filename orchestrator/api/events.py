@@ -6,22 +6,19 @@ ids grow, and a reader that comes back with Last-Event-ID misses no fact; losses
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from sqlalchemy import Connection, select
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, sees_losses, visible
 from orchestrator.sessions.book import Book
-from orchestrator.sessions.facts import VOCABULARY
 from orchestrator.visit_steps import in_order
 from shared.service.event_reader import Event
+from shared.service.journal import EMPTY, Fact
 from shared.service.signatures import Caller
 from shared.service.sse import event_stream
-from shared.service.tables import JOURNAL
 
 router = APIRouter(tags=["events"])
 SPREAD = 1_000_000
@@ -36,35 +33,30 @@ _SHOWN = (
 _FINAL = {"completed", "failed", "cancelled"}
 
 
-def _event(session: str, row: Any) -> Event:
-    kind, body = VOCABULARY.read(row.kind, json.loads(row.body))
-    machine, _, fact = kind.partition(".")
-    data = {"seq": row.seq, "at": row.at, "kind": machine, "fact": fact, "session": session}
+def _event(fact: Fact) -> Event:
+    machine, _, what = fact.kind.partition(".")
+    body = fact.body
+    data = {"seq": fact.seq, "at": fact.at, "kind": machine, "fact": what, "session": fact.stream}
     data.update({name: body[name] for name in _SHOWN if name in body})
     data.update({name: in_order(body[name]) for name in ("durations", "tour_durations") if name in body})
     if body.get("validation_after") is not None:
         data["validation_loss"] = body["validation_after"]
-    return Event(row.seq * SPREAD, machine, data)
-
-
-def _facts(connection: Connection, session: str, after: int, last: int) -> list[Event]:
-    wanted = (JOURNAL.c.stream == session) & (JOURNAL.c.seq > after) & (JOURNAL.c.seq <= last)
-    statement = select(JOURNAL).where(wanted).order_by(JOURNAL.c.seq).limit(BATCH)
-    return [_event(session, row) for row in connection.execute(statement)]
+    return Event(fact.seq * SPREAD, machine, data)
 
 
 class _Source:
     def __init__(self, parts: Orchestrator, caller: Caller, book: Book) -> None:
         self._parts, self._caller, self._session = parts, caller, book.durable.id
-        self._owner = book.durable.owner
+        self._owner, self._head = book.durable.owner, EMPTY
 
     async def __call__(self, after: int) -> Sequence[Event]:
+        book = await self._parts.catalogue.open(self._session)
         # Never beyond what the session's page shows: whoever hears of a fact and then looks must find it there.
-        last = (await self._parts.catalogue.open(self._session)).durable.seq
-        facts = await self._parts.store.read(lambda c: _facts(c, self._session, after // SPREAD, last))
+        last = book.durable.seq
+        facts, self._head = await book.told.after(after // SPREAD, last, BATCH, self._head)
         if len(facts) == BATCH:
-            last = facts[-1].id // SPREAD
-        return sorted([*facts, *self._losses(after, last)], key=lambda event: event.id)
+            last = facts[-1].seq
+        return sorted([*map(_event, facts), *self._losses(after, last)], key=lambda event: event.id)
 
     def _losses(self, after: int, last: int) -> list[Event]:
         """Those after the event `after`, as far as they came before the fact that follows the one numbered `last`."""

@@ -35,7 +35,7 @@ SESSION: dict[str, Any] = {
     "predecessor": None,
     "program": H96, "gpu": "gpu-0", "backend": "EMULATED", "created_at": 1795.0, "updated_at": 1796.0,
     "paused_at": None, "paused_until": None, "round": 1, "rounds": 4,
-    "visits_closed": 2, "visits_total": 12, "step": 20, "steps_total": 120,
+    "position": 2, "visits_closed": 2, "visits_total": 12, "step": 20, "steps_total": 120,
     "holders": [{"holder": "hospital-a", "decision": "approve", "channel": True, "last_seen": 1796.0, "records_done": 160,
                  "rejected": 0, "quarantined": False, "privacy": {"spent": 1.2711, "planned": 1.9931, "delta": 1e-05}}],
     "current_visit": {"id": V, "holder": "hospital-a", "phase": "AWAY", "round": 1, "index": 3, "attempt": 1},

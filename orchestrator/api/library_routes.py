@@ -10,8 +10,9 @@ from fastapi.responses import JSONResponse
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts
+from orchestrator.damaged import shown, whole
 from orchestrator.files import reading
-from orchestrator.tables import FILES
+from orchestrator.tables import FILES, PROGRAMS
 from shared.claims.archive import MAX_ARCHIVE_BYTES
 from shared.claims.program import HexSha256, HexSha384
 from shared.errors import NotFound
@@ -62,16 +63,16 @@ def _spool(parts: Orchestrator) -> Path:
 @router.get("/v1/programs", summary="Stored programs", responses=ex.shows(ex.listed(ex.PROGRAM)))
 async def programs(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     listing = paging.of("programs")
-    found = await parts.library.summaries(listing.after, listing.ask)
-    return listing.page(listing.cut(found, lambda summary: summary["digest"]))
+    found = await parts.library.page(PROGRAMS, "digest", listing.after, listing.ask)
+    return listing.page(await parts.library.summaries(listing.cut(found, lambda row: row["digest"])))
 
 
 @router.get("/v1/programs/{digest}", summary="One program", responses=ex.shows(ex.PROGRAM))
 async def program(digest: HexSha384, caller: Anybody, parts: Parts) -> dict[str, Any]:
-    found = await parts.library.summaries(None, 1, digest=digest)
+    found = await parts.library.page(PROGRAMS, "digest", None, 1, digest=digest)
     if not found:
         raise NotFound(f"There is no program {digest}", code="unknown-program", remedy="Upload the archive first.")
-    return found[0]
+    return await parts.library.summary(found[0])
 
 
 @router.get(
@@ -99,7 +100,7 @@ def _routes(path: str, kind: Literal["weights", "validation"], what: str) -> Non
     async def files(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
         listing = paging.of(path)
         found = await parts.library.page(FILES, "digest", listing.after, listing.ask, kind=kind)
-        return listing.page([_file(row) for row in listing.cut(found, lambda row: row["digest"])])
+        return listing.page(shown(listing.cut(found, lambda row: row["digest"]), _file, path))
 
     @router.get(
         f"/v1/{path}/{{digest}}", summary=f"One entry of {what}", name=f"get_{kind}", responses=ex.shows(ex.FILE)
@@ -110,7 +111,8 @@ def _routes(path: str, kind: Literal["weights", "validation"], what: str) -> Non
             raise NotFound(
                 f"No {what} with digest {digest} are stored here", code=f"unknown-{path}", remedy="Upload first."
             )
-        return _file(rows[0])
+        with whole(f"file {digest[:16]}…"):
+            return _file(rows[0])
 
 
 def _file(row: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Orchestrator, Parts, visible
+from orchestrator.damaged import presentable, readable
 from orchestrator.ledger.log import read_head
 from orchestrator.ledger.tree import MerkleTree
 from orchestrator.sessions.attested import attestation_view
@@ -50,7 +51,7 @@ class LeafDamaged(VerificationFailed):
 
 def held_leaf(row: Mapping[str, Any], tree: MerkleTree) -> bytes:
     """A stored leaf of the log, which is the one that the journal names. Raises: LeafDamaged."""
-    leaf, index = row["leaf"], row["idx"]
+    leaf, index = row.get("leaf"), row["idx"]
     if not isinstance(leaf, bytes) or leaf_hash(leaf) != tree.leaf(index):
         raise LeafDamaged(index, "is not the one that the log holds")
     return leaf
@@ -91,10 +92,10 @@ async def receipts(
 
 async def _receipt(parts: Orchestrator, session: str, index: int, tree: MerkleTree) -> dict[str, Any]:
     where = (LEAVES.c.session == session) & (LEAVES.c.idx == index) & (LEAVES.c.kind == "receipt")
-    row = await parts.store.read(lambda c: c.execute(select(LEAVES).where(where)).mappings().first())
-    if row is None or index >= tree.size:
+    found = await parts.store.read(lambda c: readable(c, select(LEAVES).where(where), LEAVES.c.idx))
+    if not found or index >= tree.size:
         raise NotFound(f"Leaf {index} of {session} is not a receipt", code="unknown-receipt")
-    return dict(row)
+    return found[0]
 
 
 @router.get("/v1/sessions/{session}/receipts/{index}", summary="One receipt", responses=ex.shows(ex.RECEIPT))
@@ -122,17 +123,19 @@ def _bounded(index: int) -> int:
 @router.get("/v1/sessions/{session}/log/head", summary="The newest signed tree head", responses=ex.shows(ex.HEAD))
 async def head(session: str, caller: Anybody, parts: Parts) -> dict[str, Any]:
     phase = (await visible(parts, caller, session)).durable.phase
-    row = await parts.store.read(lambda c: read_head(c, session))
+    with showable(session):
+        row = await parts.store.read(lambda c: read_head(c, session))
+        view = None if row is None else presentable(head_view(row))
     if row is None and SESSION.final(phase):
         raise NotFound(
             f"{session} is {phase.value}; it ended before its log had an entry", code="no-head",
             remedy="There are no receipts of it, and none will come.",
         )  # fmt: skip
-    if row is None:
+    if view is None:
         raise NotFound(
             f"The log of {session} has no signed head yet", code="no-head", remedy="Wait for the first visit."
         )
-    return head_view(row)
+    return dict(view)
 
 
 def head_view(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,13 +163,20 @@ async def leaves(
     listing = paging.of(f"leaves/{session}/{size}/{holder}")
     where = {"session": session} | ({"holder": holder} if holder else {})
     found = await parts.library.page(LEAVES, "idx", listing.after, listing.ask, **where)
-    wanted = [row for row in found if size is None or row["idx"] < size]
+    # One that is beyond the tree is on its way into the session's state, or was put there by somebody else.
+    wanted = [row for row in found if row["idx"] < (tree.size if size is None else size)]
 
     def path(index: int) -> list[bytes] | None:
         return None if size is None else tree.inclusion(index, size)
 
     shown = listing.cut(wanted, lambda row: row["idx"])
-    return listing.page([leaf_view(row["idx"], row["kind"], row["leaf"], path(row["idx"])) for row in shown])
+    return listing.page([_held_view(row, tree, path(row["idx"])) for row in shown])
+
+
+def _held_view(row: Mapping[str, Any], tree: MerkleTree, path: Sequence[bytes] | None) -> dict[str, Any]:
+    """A stored leaf, which is the log's, as it is shown. Raises: LeafDamaged."""
+    leaf = held_leaf(row, tree)  # before all else: of a damaged row there is its place alone
+    return leaf_view(row["idx"], row["kind"], leaf, path)
 
 
 @router.get(
@@ -207,7 +217,9 @@ async def keys(session: str, caller: Anybody, parts: Parts, paging: Paging) -> d
     listing = paging.of(f"keys/{session}")
     found = await parts.library.page(CHANNELS, "channel", listing.after, listing.ask, session=session)
     names = ("life", "boot_counter", "signing_key", "holder", "runtime_data", "evidence", "gpu_evidence")
-    return listing.page([{n: row[n] for n in names} for row in listing.cut(found, lambda row: row["channel"])])
+    with showable(session):
+        shown = [presentable({n: row[n] for n in names}) for row in listing.cut(found, lambda row: row["channel"])]
+    return listing.page(shown)
 
 
 @router.get(

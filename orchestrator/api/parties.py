@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Response
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from orchestrator.api import examples as ex
 from orchestrator.api.deps import Anybody, Once, Orchestrator, Owner, Parts
+from orchestrator.damaged import presentable, shown, whole
 from shared.claims import Claim
 from shared.claims.manifest import PartyName
 from shared.claims.program import HexSha256
@@ -38,7 +40,7 @@ class NewParty(Claim):
 
 def _view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
     return {
-        "name": row["name"], "role": row["role"], "public_key": row["public_key"], "key": row["fingerprint"],
+        "name": row["name"], "role": Role(row["role"]).value, "public_key": row["public_key"], "key": row["fingerprint"],
         "enrolled_at": row["enrolled_at"], "last_seen": parts.house.inboxes.last_seen.get(row["name"]),
         "key_valid_from": row["valid_from"], "key_valid_until": row["valid_until"],
     }  # fmt: skip
@@ -85,12 +87,13 @@ async def ask_enrol(body: Annotated[NewParty, Few], _: Owner, parts: Parts) -> V
 async def parties(caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     listing = paging.of("parties")
     found = await parts.library.parties.page(listing.after, listing.ask)
-    return listing.page([_view(parts, row) for row in listing.cut(found, lambda row: row["name"])])
+    return listing.page(shown(listing.cut(found, lambda row: row["name"]), partial(_view, parts), "parties"))
 
 
 @router.get("/v1/parties/{name}", summary="One party", responses=ex.shows(ex.PARTY))
 async def party(name: PartyName, caller: Anybody, parts: Parts) -> dict[str, Any]:
-    return _view(parts, await parts.library.parties.one(name))
+    with whole(f"party {name}"):
+        return dict(presentable(_view(parts, await parts.library.parties.one(name))))
 
 
 @router.get(
@@ -100,7 +103,7 @@ async def party(name: PartyName, caller: Anybody, parts: Parts) -> dict[str, Any
 async def keys(name: PartyName, caller: Anybody, parts: Parts, paging: Paging) -> dict[str, Any]:
     listing = paging.of(f"party-keys/{name}")
     found = await parts.library.parties.keys(name, listing.after or 0, listing.ask)
-    return listing.page([_key_view(row) for row in listing.cut(found, lambda row: row["number"])])
+    return listing.page(shown(listing.cut(found, lambda row: row["number"]), _key_view, "party-keys"))
 
 
 @router.put(

@@ -106,10 +106,15 @@ async def _away(parts: Orchestrator, request: Request, caller: Caller, session: 
 
 
 def _row_view(parts: Orchestrator, row: dict[str, Any]) -> dict[str, Any]:
-    # Rows that an older release wrote do not say since when they are paused.
+    # Rows that an older release wrote do not say since when they are paused, nor how far the model is.
     until = paused_until(row["summary"].get("paused_at"), parts.house.settings.pause_limit_s)
     waits = parts.supervisor.awaited.by_row(row["summary"])
-    view = {"created_at": row["created_at"], "paused_at": None, **row["summary"]}
+    view = {
+        "created_at": row["created_at"],
+        "paused_at": None,
+        "position": row["summary"].get("visits_closed"),
+        **row["summary"],
+    }
     # The summary is written when a list would read differently, and its row with every fact.
     view |= {"version": row["version"], "updated_at": row["updated_at"]}
     return {**view, "paused_until": until, "waiting_for": waits}

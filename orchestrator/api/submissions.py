@@ -15,6 +15,7 @@ from orchestrator.sessions.signed import approval_wanted
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.submission import Place, read_manifest
 from shared.attestation.one_time_keys import decoded
+from shared.canonical import sha256
 from shared.errors import NotPermitted
 from shared.service.act_key import check_act_key
 from shared.service.bodies import Few
@@ -27,8 +28,11 @@ WhichGpu = Annotated[str | None, Query(description="GPU of the pool; the first b
 Unsigned = Annotated[UnsignedManifest, Few, Body(examples=[{"document": ex.B64}])]
 
 
+SUBMISSIONS = "/v1/sessions"
+
+
 @router.post(
-    "/v1/sessions", summary="Submit a session", status_code=201, openapi_extra=KEY_REQUIRED,
+    SUBMISSIONS, summary="Submit a session", status_code=201, openapi_extra=KEY_REQUIRED,
     responses=ex.shows(ex.SESSION, 201),
 )  # fmt: skip
 async def submit(
@@ -48,7 +52,8 @@ async def submit(
             parts.house.inboxes.post(entry.holder, **asked)
         return await answer(parts, book, 201)
 
-    return await parts.replies.once(request, caller.fingerprint, act)
+    asked = _asked(decoded(body.document), _wanted(parts, gpu))
+    return await parts.replies.once(request, caller.fingerprint, act, asked=asked)
 
 
 @router.post(
@@ -66,15 +71,22 @@ async def ask(body: Unsigned, caller: Owner, parts: Parts, request: Request, gpu
 
 
 async def _said(parts: Orchestrator, caller: Caller, key: str, document: bytes, wanted: str) -> bool:
-    """Whether this manifest was submitted under that key, for the GPU `wanted`. Raises: KeyReused. Conflict `session-removed`."""
+    """Whether this manifest was submitted under that key, for the GPU `wanted`: in the order in which the act looks. Raises: KeyReused.
+    Conflict `session-removed`."""
+    if await parts.replies.answered(caller.fingerprint, key, SUBMISSIONS, _asked(document, wanted)):
+        return True
     session = new_session_id(caller.name, key)
     if await parts.catalogue.submitted(session):
         book = await parts.catalogue.open(session)
         asked = approval_wanted(await parts.catalogue.row(session))
         _require_same(decoded(asked["manifest"]), document, book.durable, wanted)
         return True
-    await parts.replies.require_unused(caller.fingerprint, key)
     return False
+
+
+def _asked(document: bytes, wanted: str) -> bytes:
+    """What makes a submission the same one: naming the GPU that it has anyway makes none of another, nor how its body is written."""
+    return sha256(document) + wanted.encode()
 
 
 async def _known(request: Request, caller: Caller) -> KnownKey:

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.telling import Telling
 from orchestrator.sessions.views import summary
 from orchestrator.sessions.visit_state import VisitState
 from orchestrator.sessions.watching import Noted, Watcher
@@ -35,8 +36,8 @@ class Book:
     """One session, in memory and on disk. All calls come from the event loop's thread.
 
     `durable` begins as the state's twin. `head` is the journal's end as this process last saw it durable: whoever opens the book again
-    finds it there, or somebody cut it off. `doubted` is told when a commit failed: it may have taken effect all the same, and nobody else
-    may be left to act on it. `watch` is told of each fact once it is durable.
+    finds it there, or somebody cut it off. `told`: the same journal, for who watches. `doubted` is told when a commit failed: it may have
+    taken effect all the same, and nobody else may be left to act on it. `watch` is told of each fact once it is durable.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Book:
         doubted: Callable[[], None], watch: Watcher = lambda noted: None,
     ) -> None:  # fmt: skip
         self.state, self.durable, self.head = state, durable, head
-        self.changes = changes
+        self.changes, self.told = changes, Telling(state.id, head, store=store, journal=journal)
         # For who reads what is written down and then stages: nobody else's turn comes between.
         self.turn = asyncio.Lock()
         self._store, self._journal, self._clock, self._doubted, self._watch = store, journal, clock, doubted, watch

@@ -200,7 +200,7 @@ def _exported(state: SessionState, body: dict[str, Any]) -> None:
 
 
 def _failed(state: SessionState, body: dict[str, Any]) -> None:
-    state.failure = {name: body.get(name) for name in ("code", "detail", "remedy")}
+    state.failure = {name: body.get(name) for name in ("code", "detail", "remedy", "expected", "got")}
     _nothing_open(state, body)
 
 

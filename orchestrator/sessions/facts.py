@@ -51,7 +51,14 @@ def new_fact(fact: TableFact, by: Role = Role.ORCHESTRATOR, **body: Any) -> NewF
 
 def failed(error: GputError) -> NewFact:
     """The session's end, by what a person reads of it."""
-    return new_fact(SessionFact.FAILED, code=error.code, detail=error.detail, remedy=error.remedy)
+    return new_fact(
+        SessionFact.FAILED,
+        code=error.code,
+        detail=error.detail,
+        remedy=error.remedy,
+        expected=error.expected,
+        got=error.got,
+    )
 
 
 def claim(life: int, boot_counter: int) -> NewFact:

@@ -75,6 +75,8 @@ def summary(state: SessionState) -> dict[str, Any]:
         "paused_at": state.paused_at,
         "round": min(state.manifest.rounds, state.position // len(state.manifest.roster) + 1),
         "rounds": state.manifest.rounds,
+        # Of all: after a restore what lies behind the model is less, and its visits are made, and receipted, again.
+        "position": state.position,
         "visits_closed": state.visits_closed,
         "visits_total": state.itinerary.length,
         "step": committed.step if committed else 0,

@@ -85,18 +85,23 @@ class Replies:
         """Drops what has expired. Raises: Unavailable."""
         await self._store.write(self._purge)
 
-    async def once(self, request: Request, caller: str, act: Callable[[str], Awaitable[Response]]) -> Response:
+    async def once(
+        self, request: Request, caller: str, act: Callable[[str], Awaitable[Response]], *, asked: bytes | None = None
+    ) -> Response:
         """The stored answer, or that of `act(key)`, which is then stored.
 
         Args:
             caller: fingerprint of the verified caller; keys of different callers do not meet.
+            asked: what makes the request the same one, where that is not every byte of its query and body. Whoever asks beforehand by
+                `answered` has it as well.
 
         Raises:
             BadRequest: codes `idempotency-key-missing` (400), `idempotency-key-reused` (422).
             Conflict: code `idempotency-in-progress`. Whatever `act` raises; nothing is stored then.
         """
         key = _key(request)
-        digest = await _digest(request)
+        whole = await _digest(request)
+        digest = whole if asked is None else _asked_digest(request.url.path, asked)
         if (caller, key) in self._running:
             raise Conflict(
                 "the first request with this Idempotency-Key is still running",
@@ -108,7 +113,8 @@ class Replies:
         try:
             stored = await self._store.read(lambda connection: self._find(connection, caller, key))
             if stored is not None:
-                return _replayed(stored, digest)
+                _require_same(stored, digest, whole)  # `whole`: byte by byte the request that a former release kept
+                return _replayed(stored)
             response = await act(key)
             if response.status_code < 400:
                 await self._keep(caller, key, digest, response)
@@ -128,10 +134,12 @@ class Replies:
             return await act(False)
         return await self.once(request, caller, lambda _key: act(True))
 
-    async def require_unused(self, caller: str, key: str) -> None:
-        """For who only asks: no answer is kept under this key. Raises: KeyReused."""
-        if await self._store.read(lambda connection: self._find(connection, caller, key)) is not None:
-            raise _reused()
+    async def answered(self, caller: str, key: str, path: str, asked: bytes) -> bool:
+        """For who only asks: whether an answer is kept that `once` would give again at this path. Raises: KeyReused: another's is."""
+        stored = await self._store.read(lambda connection: self._find(connection, caller, key))
+        if stored is not None:
+            _require_same(stored, _asked_digest(path, asked))
+        return stored is not None
 
     def _find(self, connection: Connection, caller: str, key: str) -> Row[tuple[object, ...]] | None:
         row = connection.execute(
@@ -211,20 +219,24 @@ async def _digest(request: Request) -> bytes:
     return sha256(sha256(head) + sha256(await request.body()))
 
 
-def _replayed(row: Row[tuple[object, ...]], digest: bytes) -> Response:
-    if bytes(row.request_digest) != digest:
-        raise _reused()
+def _asked_digest(path: str, asked: bytes) -> bytes:
+    """What makes a POST at this path the same one, as far as what is `asked` does."""
+    return sha256(sha256(f"POST {path} asked\n".encode()) + sha256(asked))
+
+
+def _require_same(row: Row[tuple[object, ...]], *digests: bytes) -> None:
+    if bytes(row.request_digest) not in digests:
+        raise KeyReused(
+            "this Idempotency-Key was used for a different request", remedy="Send a fresh key with each new request."
+        )
+
+
+def _replayed(row: Row[tuple[object, ...]]) -> Response:
     response = Response(bytes(row.body), status_code=row.status)
     for name, value in json.loads(row.headers):
         response.headers[name] = value
     response.headers["idempotent-replayed"] = "true"
     return response
-
-
-def _reused() -> KeyReused:
-    return KeyReused(
-        "this Idempotency-Key was used for a different request", remedy="Send a fresh key with each new request."
-    )
 
 
 def document_replies(operation: dict[str, Any], problem: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from shared.service.tables import JOURNAL
 from shared.service.vocabulary import Vocabulary
 
 CHAIN_BYTES = 32
+_MOST = 2**31 - 1
+"""Facts that the column can number."""
 KEY_BYTES = 32
 _MISFORMED = (ValueError, TypeError, ArithmeticError, MemoryError)
 """What reading a row raises whose cells are of other types than were written."""
@@ -79,6 +81,7 @@ class Journal:
             .limit(sa.literal_column("1"))
         )
         self._all = sa.select(table).where(of_stream).order_by(columns.seq)
+        self._part = self._all.where(columns.seq > sa.bindparam("after"), columns.seq <= sa.bindparam("last"))
 
     def append(
         self, connection: Connection, stream: str, facts: Sequence[NewFact], *, expected_seq: int, at: float
@@ -135,11 +138,20 @@ class Journal:
             )
         return facts
 
-    def verified(self, connection: Connection, stream: str) -> Iterator[tuple[Fact, Head]]:
-        """Fact by fact, in order, each with the head that it is; nothing comes after a bad row. Raises: as `load`."""
-        key, head = self._mac_key(stream), EMPTY
+    def verified(
+        self, connection: Connection, stream: str, after: Head = EMPTY, last: int | None = None
+    ) -> Iterator[tuple[Fact, Head]]:
+        """Fact by fact, in order, each with the head that it is; nothing comes after a bad row.
+
+        Args:
+            after: a head of the stream that was verified before, or that this process wrote: it is begun behind it.
+            last: the fact to end with, which is known to be there; all that are there without one.
+
+        Raises: as `load`.
+        """
+        key, head = self._mac_key(stream), after
         try:
-            for row in connection.execute(self._all, {"stream": stream}):
+            for row in self._rows(connection, stream, after, last):
                 seq = head.seq + 1
                 if row.seq != seq:
                     raise _tampered(stream, seq, "the row is missing")
@@ -151,6 +163,14 @@ class Journal:
                 yield Fact(stream, seq, kind, row.at, body), head
         except _MISFORMED as error:
             raise _tampered(stream, head.seq + 1, "the row has another form than was written") from error
+        if last is not None and head.seq < last:
+            raise _tampered(stream, head.seq + 1, "the row is missing")
+
+    def _rows(self, connection: Connection, stream: str, after: Head, last: int | None) -> Iterable[sa.Row[Any]]:
+        if last is None and after == EMPTY:
+            return connection.execute(self._all, {"stream": stream})
+        bounds = {"after": after.seq, "last": _MOST if last is None else last}
+        return connection.execute(self._part, {"stream": stream, **bounds})
 
     def _mac_key(self, stream: str) -> bytes:
         key = self._key(stream)

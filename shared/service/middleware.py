@@ -90,6 +90,15 @@ def _about(path: str) -> dict[str, str]:
     return {_NAMES[kind]: name for kind, name in _ABOUT.findall(path)} if path.startswith("/v1/") else {}
 
 
+def _read_as_signed(scope: Scope) -> None:
+    """A signed body that the framework reads is JSON, whatever Content-Type says: no signature covers that header, so whoever is on the
+    way could have a sound request refused by it, in an answer that we sign. Who signs nothing states it: a page in somebody's browser may
+    send text to any address unasked, and JSON to none."""
+    if any(name == b"signature-input" for name, _ in scope["headers"]):
+        others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+        scope["headers"] = [*others, (b"content-type", b"application/json")]
+
+
 def _shown(path: str) -> str:
     """As much of a path as a log line holds; what our own routes are called by is shorter. Strangers' fill no disk."""
     return path if len(path) <= SHOWN_PATH else f"{path[:SHOWN_PATH]}…"
@@ -166,6 +175,7 @@ class RequestMiddleware:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._direct.find(scope)
         if found is None:
+            _read_as_signed(scope)
             await self._app(scope, receive, send)
         else:
             route, parameters = found

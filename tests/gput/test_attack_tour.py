@@ -166,7 +166,7 @@ class Seen(Stage):
         return None
 
     async def ended(self, session: str | None = None) -> Any:
-        return {"phase": "COMPLETED", "visits_closed": 3, "visits_total": 3}
+        return {"phase": "COMPLETED", "position": 3, "visits_closed": 3, "visits_total": 3}
 
     async def visits(self) -> list[Any]:
         return [{"holder": "north", **visit} for visit in self.seen]

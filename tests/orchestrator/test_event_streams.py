@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,6 +23,7 @@ from shared.names import Role
 from shared.service import waits
 from shared.service.changes import Changes
 from shared.service.event_reader import Event
+from shared.service.journal import Fact, Head
 from shared.service.signatures import Caller
 from tests.orchestrator.orchestrator_samples import key
 from tests.orchestrator.orchestrator_world import BASE, World, opened, prepared, submit
@@ -161,24 +162,22 @@ class Training:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.durable = SimpleNamespace(seq=10, id="s_1", owner="alice")
         book = SimpleNamespace(durable=self.durable, announce=Mock())
+        self.told = SimpleNamespace(after=self._facts)
         self.run: Any = SimpleNamespace(losses=deque(), shown=(0, 0), book=book)
         self.after = 0
-        catalogue, store = SimpleNamespace(open=self._open), SimpleNamespace(read=self._read)
+        catalogue = SimpleNamespace(open=self._open)
         supervisor = SimpleNamespace(runner=lambda session: self)
-        parts: Any = SimpleNamespace(catalogue=catalogue, store=store, supervisor=supervisor)
+        parts: Any = SimpleNamespace(catalogue=catalogue, supervisor=supervisor)
         caller = Caller("f", "alice", frozenset({Role.OWNER}))
         self._source = events._Source(parts, caller, cast(Any, self))
-        patch.setattr(events, "_facts", self._facts)
         patch.setattr(events, "BATCH", 4)
 
     async def _open(self, session: str) -> Any:
         return self
 
-    async def _read(self, act: Callable[[Any], Any]) -> Any:
-        return act(None)
-
-    def _facts(self, connection: Any, session: str, after: int, last: int) -> list[Event]:
-        return [Event(n * events.SPREAD, "session", {"step": -n}) for n in range(after + 1, last + 1)][: events.BATCH]
+    async def _facts(self, after: int, last: int, limit: int, known: Head) -> tuple[list[Fact], Head]:
+        numbers = range(after + 1, last + 1)[:limit]
+        return [Fact("s_1", n, "session.checkpointed", 0.0, {"step": -n}) for n in numbers], known
 
     def show(self, *steps: int) -> None:
         training._show(self.run, [(step, 0.5) for step in steps], ("v_1", "h0"))

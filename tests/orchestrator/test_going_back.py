@@ -14,6 +14,7 @@ from orchestrator.sessions.facts import new_fact
 from orchestrator.sessions.sealed_models import to_release
 from orchestrator.sessions.state import SessionState
 from orchestrator.sessions.stopping import Check
+from orchestrator.sessions.views import summary
 from shared.claims.manifest import Validation
 from shared.claims.privacy import Privacy
 from shared.crypto.secret import Secret
@@ -271,3 +272,15 @@ def test_a_journal_of_before_goes_on_that_went_back_to_a_checkpoint_which_was_fo
     keep(state, size=4.0)
     sealed(state, "k_3")
     assert [made.name for made in state.checkpoints] == ["k_1", "k_3"]
+
+
+def test_what_a_restore_took_back_is_not_told_of_all_visits() -> None:
+    """It read "85 of 75 visits": what is made again has a receipt of its own, and the model is no further by it."""
+    state = running(manifest(rounds=4, quorum=1))
+    keep(state)
+    sealed(state, "k_1")
+    keep(state)
+    keep(state)
+    restored(state, "k_1")
+    view = summary(state)
+    assert (view["position"], view["visits_closed"]) == (1, 3)

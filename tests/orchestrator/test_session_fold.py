@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from orchestrator.sessions.approvals import agreed, judge
-from orchestrator.sessions.facts import claim, new_fact
+from orchestrator.sessions.facts import claim, failed, new_fact
 from orchestrator.sessions.state import SessionState
+from orchestrator.sessions.views import summary
 from shared.attestation.approvals import verify_approval
 from shared.claims.manifest import Manifest
 from shared.errors import BadRequest, Conflict, NotPermitted, ProtocolViolation, VerificationFailed
@@ -200,3 +201,14 @@ def test_a_holder_approves_one_dataset_and_no_second() -> None:
     apply(state, new_fact(SessionFact.REFUSED, Role.HOLDER, holder="h1", document="", signature=""))
     with pytest.raises(Conflict):  # a refusal in between forgets nothing
         judge(state, other.approval)
+
+
+def test_a_failure_says_what_was_expected_and_what_was_there() -> None:
+    error = VerificationFailed("another GPU", code="device-changed", remedy="Ask.", expected="a", got="b")
+    state = running()
+    apply(state, failed(error))
+    said = {"code": "device-changed", "detail": "another GPU", "remedy": "Ask.", "expected": "a", "got": "b"}
+    assert summary(state)["failure"] == said
+    older = running()
+    apply(older, new_fact(SessionFact.FAILED, code="device-changed", detail="another GPU", remedy="Ask."))
+    assert summary(older)["failure"] == {**said, "expected": None, "got": None}

@@ -20,7 +20,17 @@ from shared.service.signature_base import content_digest
 from shared.service.signatures import SignedAuth
 from shared.service.store import Store
 from tests.adversary.rows import attack
-from tests.service.service_world import BASE_URL, HOLDER, OWNER, STRANGER, FakeClock, MakeWorld, World, known_keys
+from tests.service.service_world import (
+    BASE_URL,
+    HOLDER,
+    OWNER,
+    STRANGER,
+    FakeClock,
+    MakeWorld,
+    Thing,
+    World,
+    known_keys,
+)
 
 THING = {"name": "a", "count": 1}
 
@@ -136,6 +146,33 @@ async def test_another_method_path_or_body_is_refused(world: World) -> None:
     async with world.client(None) as client:
         assert (await client.send(emptied)).status_code in (401, 422)
     assert world.acts == []
+
+
+@pytest.mark.parametrize(
+    "said", ["text/plain", "application/x-www-form-urlencoded", "application/cbor", "", "nonsense", None]
+)
+async def test_a_signed_body_is_json_whatever_its_type_says(world: World, said: str | None) -> None:
+    """No signature covers the type: whoever is on the way had a sound request refused by it, in a signed answer."""
+    request = signed(world)
+    request.headers.pop("content-type")
+    if said is not None:
+        request.headers["content-type"] = said
+    assert await code_of(world, request) == "accepted"
+
+
+async def test_an_unsigned_body_is_json_only_where_it_says_so(world: World) -> None:
+    """A page in somebody's browser sends text to any address without asking first."""
+
+    @world.app.post("/v1/unsigned")
+    async def take(thing: Thing) -> str:
+        return thing.name
+
+    async with world.client(None) as client:
+        assert (await client.post("/v1/unsigned", json=THING)).status_code == 200
+        answer = await client.post(
+            "/v1/unsigned", content=b'{"name": "a", "count": 1}', headers={"content-type": "text/plain"}
+        )
+    assert answer.status_code == 422
 
 
 async def test_a_repeated_header_is_not_read_in_two_ways(world: World) -> None:

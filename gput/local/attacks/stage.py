@@ -212,6 +212,6 @@ class _StageJob(Job):
 def completed(view: Any) -> Fact:
     """Whether the session went on to its end."""
     return Fact(
-        f"session {view['phase']}, {view['visits_closed']} of {view['visits_total']} visits closed",
+        f"session {view['phase']}, {view['position']} of {view['visits_total']} visits gone through",
         view["phase"] == "COMPLETED",
     )

@@ -44,7 +44,7 @@ function failure(view) {
 function overview(view) {
   return facts([
     ["Owner", view.owner], ["Submitted", moment(view.created_at)], ["GPU", view.gpu],
-    ["Progress", `${view.visits_closed} of ${count(view.visits_total, "visit")}, round ${view.round} of ${view.rounds}`],
+    ["Progress", `${view.position} of ${count(view.visits_total, "visit")}, round ${view.round} of ${view.rounds}`],
     ["Now", view.current_visit ? `visit ${view.current_visit.index} at ${view.current_visit.holder}: ${view.current_visit.phase}` : "no visit under way"],
     ["Goes on from", view.predecessor ? h("a", { href: `#/sessions/${encodeURIComponent(view.predecessor)}/tour` }, digest(view.predecessor, 20)) : "no other session"],
     ["Manifest", digest(view.manifest_digest)], ["Program", digest(view.program)],

@@ -13,8 +13,8 @@ const phase = (session) => badge(session.phase, PHASES[session.phase] ?? "quiet"
 const backend = (session) => badge(...backendBadge(session.backend));
 
 function progress(session) {
-  const bar = h("progress", { value: session.visits_closed, max: Math.max(1, session.visits_total), "aria-label": `visits of ${session.name}` });
-  return h("div", null, bar, h("div", { class: "quiet" }, `${session.visits_closed} of ${count(session.visits_total, "visit")}`));
+  const bar = h("progress", { value: session.position, max: Math.max(1, session.visits_total), "aria-label": `visits of ${session.name}` });
+  return h("div", null, bar, h("div", { class: "quiet" }, `${session.position} of ${count(session.visits_total, "visit")}`));
 }
 
 const waits = (session) => (session.waiting_for.length > 0 ? session.waiting_for.join(", ") : "nobody");

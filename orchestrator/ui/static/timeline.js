@@ -223,7 +223,7 @@ export class Timeline {
   #table() {
     const sums = [...totals(this.#tour.spans)];
     const rows = [...this.#live.visits.values()].slice(-200).reverse();
-    announce(`${this.#live.view.visits_closed} of ${this.#live.view.visits_total} visits gone through`);
+    announce(`${this.#live.view.position} of ${this.#live.view.visits_total} visits gone through`);
     return fold("As tables: where the time went, and the last 200 visits",
       table("Where the time went", [["Kind", ([kind]) => kind], ["Time", ([, seconds]) => duration(seconds), "number"]], sums),
       table("Visits, the newest first", [
