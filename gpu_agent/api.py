@@ -38,6 +38,7 @@ from shared.names import PORT_PATTERN, Role
 from shared.service.app import SHORT_BODY, Lifespan, add_routes, create_service_app
 from shared.service.callers import caller_with
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.data_dir import Room
 from shared.service.direct import described, document
 from shared.service.logging import get_logger
 from shared.service.migrations import upgrade
@@ -116,6 +117,7 @@ def create_app(
     store, buffers = Store(store_url), BounceBuffers(settings.bounce_bytes, entropy, settings.bounce_connections)
     app = create_service_app(
         TITLE, VERSION, settings=settings, store=store, keys=_only(platform),
+        checks={"data_dir": Room(settings.data_dir).check},
         lifespan=_power(units, buffers, settings.bounce_socket, settings.mux_registers),
         # Not durable before the act: a switch that is replayed right after a crash only misroutes ciphertext, and a visit must not
         # pay for a commit here (nothing secret depends on the MUX).

@@ -30,6 +30,7 @@ from shared.errors import BadRequest, ConfigurationError
 from shared.names import Role
 from shared.service.app import SHORT_BODY, add_routes, create_service_app
 from shared.service.clock import Clock, Entropy, system_clock, system_entropy
+from shared.service.data_dir import Room
 from shared.service.evidence import MIN_TOKEN
 from shared.service.http import PeerClient, Peers
 from shared.service.migrations import upgrade
@@ -110,6 +111,7 @@ def create_platform_app(
         VERSION,
         settings=settings,
         store=store,
+        checks={"data_dir": Room(settings.data_dir).check},
         lifespan=running,
         keys=_only(orchestrator),
         # Not durable before the act: a switch replayed right after a crash only misroutes ciphertext; a visit must not pay for it.

@@ -27,7 +27,8 @@ LIMIT = 100_000
 PURGE_EVERY = 128
 CALLERS_ROWS = 10_000
 CALLERS_BYTES = 32 * 1024 * 1024
-"""What one caller's answers may be; beyond it its own oldest go, and nobody else's: repeats that change nothing would fill the disk."""
+"""What one caller's answers may be; beyond it those of its own that are farthest from now go, and nobody else's: repeats that change
+nothing would fill the disk."""
 _TABLE = IDEMPOTENT_REPLIES
 
 HEADER = "Idempotency-Key"
@@ -59,8 +60,9 @@ class KeyReused(BadRequest):
 
 
 class Replies:
-    """Answers to creating POSTs, per caller and key, for `keep_s` seconds; beyond `limit` the oldest go first, and of one caller's beyond
-    `callers_bytes` (and a sixteenth) or `CALLERS_ROWS` its own oldest."""
+    """Answers to creating POSTs, per caller and key, for `keep_s` seconds; beyond `limit` those farthest from now go first, and of one
+    caller's beyond `callers_bytes` (and a sixteenth) or `CALLERS_ROWS` its own. Not the oldest: while a clock was ahead, what it gave out
+    would otherwise be the newest for long, and drive out all that comes after it."""
 
     def __init__(
         self,
@@ -184,11 +186,11 @@ class Replies:
         return trim
 
     def _trim(self, connection: Connection, caller: str) -> None:
-        newest = [_TABLE.c.at.desc(), _TABLE.c.key]
+        nearest = [sa.func.abs(_TABLE.c.at - self._clock()), _TABLE.c.key]
         ranked = sa.select(
             _TABLE.c.key,
-            sa.func.row_number().over(order_by=newest).label("place"),
-            sa.func.sum(sa.func.length(_TABLE.c.body)).over(order_by=newest).label("size"),
+            sa.func.row_number().over(order_by=nearest).label("place"),
+            sa.func.sum(sa.func.length(_TABLE.c.body)).over(order_by=nearest).label("size"),
         ).where(_TABLE.c.caller == caller).subquery()  # fmt: skip
         beyond = sa.select(ranked.c.key).where(
             (ranked.c.place > CALLERS_ROWS) | ((ranked.c.size > self._callers_bytes) & (ranked.c.place > 1))
@@ -196,10 +198,12 @@ class Replies:
         connection.execute(sa.delete(_TABLE).where(_TABLE.c.caller == caller, _TABLE.c.key.in_(beyond)))
 
     def _purge(self, connection: Connection) -> None:
-        connection.execute(sa.delete(_TABLE).where(_TABLE.c.at <= self._clock() - self._keep_s))
-        newest = sa.select(_TABLE.c.at).order_by(_TABLE.c.at.desc()).offset(self._limit).limit(1)
-        if (cut := connection.execute(newest).scalar()) is not None:
-            connection.execute(sa.delete(_TABLE).where(_TABLE.c.at <= cut))
+        now = self._clock()
+        connection.execute(sa.delete(_TABLE).where(_TABLE.c.at <= now - self._keep_s))
+        away = sa.func.abs(_TABLE.c.at - now)
+        nearest = sa.select(away).order_by(away).offset(self._limit).limit(1)
+        if (cut := connection.execute(nearest).scalar()) is not None:
+            connection.execute(sa.delete(_TABLE).where((_TABLE.c.at <= now - cut) | (_TABLE.c.at >= now + cut)))
 
 
 def _key(request: Request) -> str:

@@ -5,7 +5,8 @@ in the database is durable only together with its nonce or after it, at no commi
 requests that had changed nothing. A service whose acts do not go through its store (MUX control) waits for the row (`durable=True`).
 
 The host owns the clock: put ahead and back again, it would have nonces forgotten that count once more. So a window also remembers of which
-times it has forgotten any, in rows of the same table under nobody's fingerprint, which an older release reads past.
+times it has forgotten any, in rows of the same table under nobody's fingerprint, which an older release reads past. What was received while
+the clock was ahead is forgotten in the same way once it is right: it would otherwise be kept until that time comes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sqlalchemy import Connection
 
 from shared.errors import GputError, NotAuthenticated, Unavailable
 from shared.service.clock import Clock
-from shared.service.forgotten import HOUR_S, Forgotten, hour_of
+from shared.service.forgotten import NEAR_S, Forgotten
 from shared.service.logging import get_logger
 from shared.service.prepared import Prepared
 from shared.service.store import Store
@@ -37,11 +38,9 @@ FLUSH_AFTER_S = 0.2
 """Nonces of requests that wrote nothing are made durable after this time."""
 
 NOBODY = ""
-"""In place of a fingerprint: the row says until when nonces of the hour that is its nonce were forgotten."""
-_MARK = sa.text(
-    "INSERT INTO replay_nonces (fingerprint, nonce, expires) VALUES (:fingerprint, :nonce, :expires) "
-    "ON CONFLICT (fingerprint, nonce) DO UPDATE SET expires = excluded.expires WHERE excluded.expires > replay_nonces.expires"
-)
+"""In place of a fingerprint: the row says until when nonces were forgotten, and its nonce since when (`_since`)."""
+_OLD_MARK_BYTES, _MARK_BYTES = 8, 16
+_HOUR_S = 3600.0
 _UPSERT = Prepared(
     # A party may use a nonce again once it has expired: its old row must not stand in the way.
     sa.text(
@@ -84,7 +83,9 @@ class ReplayWindow:
         """Reads back what the process before this one had seen; again, what another has seen meanwhile. Raises: Unavailable."""
         statement, now = sa.select(REPLAY_NONCES).order_by(REPLAY_NONCES.c.expires), self._clock()
         for row in await self._store.read(lambda connection: connection.execute(statement).all()):
-            if row.fingerprint == NOBODY or row.expires <= now:
+            if row.fingerprint == NOBODY:
+                self._forgotten.note(_since(row.nonce), row.expires)
+            elif not now < row.expires <= self._latest(now):
                 self._forgotten.note(row.expires)
             elif (row.fingerprint, bytes(row.nonce)) not in self._seen:
                 self._note(row.fingerprint, bytes(row.nonce), row.expires)
@@ -132,21 +133,31 @@ class ReplayWindow:
             self._taken = len(self._due)
         if rows:
             _UPSERT.insert_all(connection, rows)
-        if now >= self._purged_at + PURGE_EVERY_S:
+        if abs(now - self._purged_at) >= PURGE_EVERY_S:
             self._purge(connection, now)
             self._purged_at = now
 
     def _purge(self, connection: Connection, now: float) -> None:
-        """Takes away what has expired, and leaves a mark for each hour of which that was."""
-        theirs = REPLAY_NONCES.c.fingerprint != NOBODY
-        expired, before = theirs & (REPLAY_NONCES.c.expires <= now), now + 1.0
-        latest = sa.select(sa.func.max(REPLAY_NONCES.c.expires)).where(expired)
-        while (until := connection.scalar(latest.where(REPLAY_NONCES.c.expires < before))) is not None:
-            hour = hour_of(until)
-            connection.execute(_MARK, {"fingerprint": NOBODY, "nonce": hour.to_bytes(8, "big"), "expires": until})
-            before = hour * HOUR_S
-        needless = ~theirs & (REPLAY_NONCES.c.expires < self._forgotten.kept_from)
-        connection.execute(sa.delete(REPLAY_NONCES).where(expired | needless))
+        """Takes away what is not of the present, and leaves marks of the times of which that was."""
+        expires, theirs = REPLAY_NONCES.c.expires, REPLAY_NONCES.c.fingerprint != NOBODY
+        gone = theirs & ((expires <= now) | (expires > self._latest(now)))
+        marks = connection.execute(sa.select(REPLAY_NONCES.c.nonce, expires).where(~theirs)).all()
+        before, known = {bytes(mark.nonce): mark.expires for mark in marks}, Forgotten()
+        for nonce, until in before.items():
+            known.note(_since(nonce), until)
+        # What lies within one of these is one run for `Forgotten` too.
+        near = sa.cast(expires / NEAR_S, sa.BigInteger)
+        for since, until in connection.execute(
+            sa.select(sa.func.min(expires), sa.func.max(expires)).where(gone).group_by(near)
+        ):
+            known.note(since, until)
+        connection.execute(sa.delete(REPLAY_NONCES).where(gone))
+        after = {int(since).to_bytes(_MARK_BYTES, "big"): until for since, until in known.runs}
+        if needless := before.keys() - after.keys():
+            connection.execute(sa.delete(REPLAY_NONCES).where(~theirs & REPLAY_NONCES.c.nonce.in_(needless)))
+        if new := after.items() - before.items():
+            rows = [{"fingerprint": NOBODY, "nonce": nonce, "expires": until} for nonce, until in new]
+            _UPSERT.insert_all(connection, rows)
 
     def settle(self, *, committed: bool) -> None:
         """After the transaction: what was not committed is due again."""
@@ -175,9 +186,14 @@ class ReplayWindow:
         self._order.append((expires, (fingerprint, nonce)))
         self._per_key[fingerprint] += 1
 
+    def _latest(self, now: float) -> float:
+        """When the last of what is accepted now expires: its `created` may lie ahead of our clock by a window."""
+        return now + 2 * self.window_s + 1.0
+
     def _forget(self, now: float) -> None:
-        # Nearly in order of expiry; one entry out of order only delays what lies behind it by at most a window.
-        while self._order and self._order[0][0] <= now:
+        # Nearly in order of expiry; one entry out of order only delays what lies behind it by at most two windows. One that expires later
+        # than anything of now can was received while the clock was ahead, and would hold up all that comes after it.
+        while self._order and not now < self._order[0][0] <= self._latest(now):
             expires, entry = self._order.popleft()
             self._forgotten.note(expires)
             self._seen.pop(entry, None)
@@ -194,6 +210,12 @@ def _went_back(created: int, now: float) -> NotAuthenticated:
         expected=f"created after what was received before the clock went back to {int(now)}",
         got=str(created),
     )
+
+
+def _since(nonce: bytes) -> float:
+    """Since when what a mark stands for was forgotten: whole seconds since 1970, or in an older release's shorter mark, hours."""
+    number = int.from_bytes(nonce, "big")
+    return number * _HOUR_S if len(nonce) == _OLD_MARK_BYTES else float(number)
 
 
 def _nothing(_connection: Connection) -> None:

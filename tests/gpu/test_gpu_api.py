@@ -22,6 +22,7 @@ from gpu_agent.settings import AgentSettings
 from shared.crypto.signing import PartyKey
 from shared.errors import ConfigurationError
 from shared.names import TravelMode
+from shared.service import data_dir
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
 from shared.wire.codec import decode
@@ -264,6 +265,13 @@ async def test_public_facts_and_probes(agent: Agent) -> None:
     assert (await agent.client.get("/v1/gpus/gpu-9")).status_code == 404
     for probe in ("/livez", "/readyz", "/version", "/metrics"):
         assert (await agent.client.get(probe)).status_code == 200
+
+
+async def test_a_full_disk_is_said_before_anything_fails(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_dir, "MARGIN_BYTES", 1 << 60)
+    answer = await agent.client.get("/readyz")
+    assert answer.status_code == 503
+    assert "Free space" in answer.json()["checks"]["data_dir"]
 
 
 def test_the_boot_counter_survives_and_says_when_it_cannot(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from shared.errors import (
     NotFound,
     VerificationFailed,
 )
+from shared.service import data_dir
 from shared.service.clock import system_clock, system_entropy
 from shared.service.signatures import SignedAuth
 from tests.platform.platform_world import AGENT, DATA, URL, World
@@ -35,6 +36,18 @@ async def test_a_cvm_gets_a_quote_that_verifies_for_what_it_is(world: World) -> 
     with pytest.raises(VerificationFailed) as caught:
         world.judge(evidence, "orchestrator")
     assert caught.value.code == "cvm-measurement"
+
+
+async def test_a_full_disk_is_said_before_anything_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        world.running() as transport,
+        httpx2.AsyncClient(transport=transport, base_url=URL) as client,
+    ):
+        assert (await client.get("/readyz")).status_code == 200
+        monkeypatch.setattr(data_dir, "MARGIN_BYTES", 1 << 60)
+        answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert "Free space" in answer.json()["checks"]["data_dir"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from shared.errors import NotAuthenticated
-from shared.service.forgotten import HOUR_S, MOST_HOURS, Forgotten
-from shared.service.replay import PURGE_EVERY_S, ReplayWindow
+from shared.service.forgotten import MOST_RUNS, NEAR_S, Forgotten
+from shared.service.replay import NOBODY, PURGE_EVERY_S, WINDOW_S, ReplayWindow
 from shared.service.signatures import SignedAuth
 from shared.service.store import Store
 from shared.service.tables import METADATA, REPLAY_NONCES
@@ -18,7 +18,7 @@ from tests.adversary.rows import attack
 from tests.service.service_world import BASE_URL, OWNER, FakeClock, MakeWorld, World
 from tests.service.test_signed_requests import code_of
 
-YEAR_S = 365 * 86_400.0
+HOUR_S, YEAR_S = 3600.0, 365 * 86_400.0
 CAPTURED = b"c" * 16
 
 
@@ -73,6 +73,14 @@ class Window:
         return len(await self.store.read(lambda c: c.execute(REPLAY_NONCES.select()).all()))
 
 
+FEW = 16
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.service.forgotten.MOST_RUNS", FEW)
+
+
 @pytest.fixture
 async def window(database_url: str) -> AsyncIterator[Window]:
     store = Store(database_url)
@@ -105,36 +113,98 @@ async def test_a_clock_that_is_set_right_by_seconds_costs_nobody_a_request(windo
     assert await window.says() == "accepted"
 
 
-async def test_a_clock_that_was_far_ahead_keeps_nobody_out_of_the_time_between(window: Window) -> None:
-    """Local time taken for UTC at a machine's start, or a year too late: until then nobody was heard."""
+@pytest.mark.parametrize(("ahead", "requests"), [(600.0, 1), (YEAR_S, 10)])
+async def test_a_clock_that_was_ahead_keeps_nobody_out_of_the_time_between(
+    window: Window, ahead: float, requests: int
+) -> None:
+    """Local time taken for UTC at a machine's start, or a year too late: what was received then is not kept until that time comes."""
     right = window.clock.now
-    window.clock.now += YEAR_S
-    for _ in range(10):
-        assert await window.says() == "accepted"
-        window.clock.now += 60
-    window.clock.now = right + 600
     assert await window.says() == "accepted"
+    window.clock.now += ahead
+    captured = window.clock.now
+    assert await window.says(CAPTURED) == "accepted"
+    for _ in range(requests - 1):
+        window.clock.now += 60
+        assert await window.says() == "accepted"
+    for second in range(4, int(2 * WINDOW_S) + 40, 8):
+        window.clock.now = right + second
+        assert await window.says() == "accepted"
+    within = 2 * WINDOW_S / 8
+    assert len(window.now._seen) <= within
+    assert window.now._per_key["a" * 64] <= within
+    assert await window.rows() <= within + 2 + PURGE_EVERY_S / 8
     await window.restart()
     assert await window.says() == "accepted"
+    window.clock.now = captured
+    assert await window.says(CAPTURED) == "signature-stale"
+    await window.restart()
+    assert await window.says(CAPTURED, captured) == "signature-stale"
 
 
-async def test_marks_are_few(window: Window) -> None:
-    for _ in range(48):
+@pytest.mark.usefixtures("few")
+async def test_weeks_at_a_wrong_time_keep_nobody_out(window: Window) -> None:
+    """Before them, and in the time between, nothing was heard."""
+    right = window.clock.now
+    window.clock.now += YEAR_S
+    first = window.clock.now
+    for _ in range(FEW + 4):
         assert await window.says() == "accepted"
         window.clock.now += HOUR_S
-    assert await window.rows() <= 48 + 1
+    last = window.clock.now - HOUR_S
+    for hour in range(1, FEW + 4):
+        window.now._forgotten.note(right - hour * HOUR_S)
+    window.clock.now = right + 2 * HOUR_S
+    assert await window.says() == "accepted"
+    for time in (first, last, right - 5 * HOUR_S):
+        window.clock.now = time
+        assert await window.says() == "signature-stale"
 
 
-def test_of_before_the_first_of_many_hours_everything_counts_as_forgotten() -> None:
+@pytest.mark.usefixtures("few")
+async def test_marks_are_few(window: Window) -> None:
+    for _ in range(FEW + 4):
+        assert await window.says() == "accepted"
+        window.clock.now += HOUR_S
+    assert FEW <= await window.rows() <= FEW + 1
+
+
+async def test_a_steady_service_has_one_mark(window: Window) -> None:
+    for _ in range(20):
+        assert await window.says() == "accepted"
+        window.clock.now += 61
+    await window.says()
+    rows = await window.store.read(lambda c: c.execute(REPLAY_NONCES.select()).all())
+    assert sum(row.fingerprint == NOBODY for row in rows) == 1
+
+
+async def test_marks_of_an_older_release_are_heard(window: Window) -> None:
+    """Theirs stand for an hour each: its number, and until when."""
+    hour = int(window.clock.now // HOUR_S)
+    row = {"fingerprint": NOBODY, "nonce": hour.to_bytes(8, "big"), "expires": (hour + 1) * HOUR_S - 1}
+    await window.store.write(lambda c: c.execute(REPLAY_NONCES.insert().values(**row)))
+    await window.restart()
+    for later in (5, 205):
+        assert await window.says(created=hour * HOUR_S + 5) == "signature-stale"
+        window.clock.now = (hour + 1) * HOUR_S + later
+        assert await window.says() == "accepted"  # and now the mark is in today's form
+        await window.restart()
+        window.clock.now = hour * HOUR_S + 60
+
+
+def test_runs_join_where_they_are_near_and_nearest_first_where_they_are_many() -> None:
     forgotten = Forgotten()
-    for hour in range(MOST_HOURS):
-        assert forgotten.kept_from == 0.0
-        forgotten.note((10 + hour) * HOUR_S + 5)
-    assert not forgotten.may_hold((10 + MOST_HOURS) * HOUR_S)
-    forgotten.note((10 + MOST_HOURS) * HOUR_S)
-    assert forgotten.kept_from == 11 * HOUR_S
-    assert forgotten.may_hold(9 * HOUR_S)
-    assert forgotten.may_hold(10 * HOUR_S + 6)
-    assert not forgotten.may_hold(11 * HOUR_S + 6)
-    forgotten.note(3 * HOUR_S)  # of an hour that is kept no more
-    assert forgotten.kept_from == 11 * HOUR_S
+    forgotten.note(1_000.0)
+    forgotten.note(1_000.0 + NEAR_S)
+    forgotten.note(1_000.0 + 3 * NEAR_S)
+    assert forgotten.runs == ((1_000.0, 1_000.0 + NEAR_S), (1_000.0 + 3 * NEAR_S,) * 2)
+    assert not forgotten.may_hold(999.0)
+    assert forgotten.may_hold(1_001.0)
+    assert not forgotten.may_hold(1_001.0 + NEAR_S)
+    forgotten.note(500.0, 5_000.0)
+    assert forgotten.runs == ((500.0, 5_000.0),)
+    noted = [YEAR_S + number * HOUR_S * (1 + number % 2) for number in range(3 * MOST_RUNS)]
+    for time in noted:
+        forgotten.note(time)
+    assert len(forgotten.runs) == MOST_RUNS
+    assert all(forgotten.may_hold(time) for time in noted)
+    assert not forgotten.may_hold(YEAR_S / 2)

@@ -104,15 +104,26 @@ async def test_in_progress_and_two_callers(database_url: str) -> None:
     await store.close()
 
 
-async def test_bounded(sqlite_url: str) -> None:
+@pytest.mark.parametrize(("limit", "callers_rows"), [(10, 10_000), (1_000, 10)])
+@pytest.mark.parametrize("ahead", [0.0, 365 * 86_400.0])
+async def test_bounded(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, ahead: float, limit: int, callers_rows: int
+) -> None:
+    """Also after a clock that was ahead: what it gave out then does not stay in place of what comes after it."""
+    monkeypatch.setattr(idempotency, "CALLERS_ROWS", callers_rows)
     store, clock = Store(sqlite_url), FakeClock()
     await store.open()
     await store.write(METADATA.create_all)
-    replies = Replies(store, clock, limit=10)
+    replies = Replies(store, clock, limit=limit)
+    clock.now += ahead
+    for index in range(10):
+        await replies._keep("caller", f"ahead{index}", bytes(32), Response(b"x", 201))
+    clock.now -= ahead
     for index in range(140):
         clock.now += 1
         await replies._keep("caller", f"k{index}", bytes(32), Response(b"x", 201))
     await replies.open()
+    await store.write(lambda c: replies._trim(c, "caller"))
     rows = await store.read(lambda c: c.execute(IDEMPOTENT_REPLIES.select()).all())
     assert {row.key for row in rows} == {f"k{index}" for index in range(130, 140)}
     await store.close()
