@@ -55,9 +55,8 @@ async def follow(
         try:
             async with peer.stream("GET", path, headers={"Last-Event-ID": str(last)}) as response:
                 began = True
-                if (
-                    response.status_code != HTTPStatus.NO_CONTENT
-                ):  # which says that there is nothing more, and is no stream
+                # 204 says that there is nothing more, and is no stream.
+                if response.status_code != HTTPStatus.NO_CONTENT:
                     async for event in iter_sse(response, lull.answered):
                         last = event.id or last
                         lull.news()
