@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from gput import UNATTESTED
+from gput.trust import KNOWN
 from shared.crypto.signing import PartyKey
 from shared.errors import NotFound, VerificationFailed
 from tests.adversary.rows import attack
@@ -46,6 +47,7 @@ async def test_forged_rows_are_refused_by_who_was_told_whom_to_believe(world: Wo
 
 
 async def test_after_a_restart_nothing_is_asked_again_unless_its_identity_changed(world: World) -> None:
+    (world.folder / "trust" / KNOWN).unlink()  # of measured code, any is believed
     async with client_of(world, trusting(world)) as client:
         before = asked(world).count("/v1/attestation")
         with pytest.raises(NotFound):

@@ -223,7 +223,8 @@ class World:
         """The session's view once `condition` holds of it."""
         patience = Patience(seconds)
         while True:
-            view = await self.owner.session(session)
+            # A test may have the orchestrator away for as long as a start takes here.
+            view = await self.owner.patiently(session)
             if condition(view):
                 return view
             if patience.over or (view["phase"] in ENDED and not condition(view)):
