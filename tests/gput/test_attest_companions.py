@@ -164,7 +164,7 @@ def test_of_two_companies_that_signed_the_withdrawn_one_is_shown() -> None:
 
 
 def test_another_machines_withdrawn_chain_says_nothing_of_this_one() -> None:
-    other = snp.authority("SEV-EMULATED", "ask-of-another", PLATFORM.ark, serial=4712)
+    other = snp.authority("SEV-EMULATED", "asvk", PLATFORM.ark, serial=4712)
     stranger = snp.table({VCEK: snp.chip(other).leaf, ASK: other.der})
     every_order((REPORT, TABLE, stranger, crl(4712)), [("SEV-SNP report", "")])
 

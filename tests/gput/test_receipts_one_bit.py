@@ -58,7 +58,7 @@ def told(folder: Path, name: str, offset: int, bit: int) -> str:
 def place(folder: Path, name: str, offset: int) -> str:
     """How the error must begin: the file, and in a list the number of the entry that the byte belongs to."""
     entry = {LEAVES: "leaf", KEYS: "key", APPROVALS: "approval", SUMS: "line"}.get(name)
-    line = (folder / name).read_bytes()[:offset].count(b"\n")
+    line = (folder / name).read_bytes()[:offset].count(b"\n") + (name == SUMS)  # lines count from 1, leaves from 0
     return re.escape(name) + (r"\b" if entry is None else f": {entry} {line}\\b")
 
 
