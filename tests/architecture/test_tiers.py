@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import COLLECTED
+from tests.reading import part_first
 from tests.tiers import LATER, later
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +39,10 @@ def test_one_place_reads_the_processors_clock() -> None:
     clock = re.compile(r"(process|thread)_time\(")
     found = {path for path in (ROOT / "tests").rglob("*.py") if clock.search(path.read_text())}
     assert found == {ROOT / "tests" / "cpu_time.py"}
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c", "d", "e", "f", "g"], ["a"], []])
+def test_each_worker_reads_every_module_and_begins_elsewhere(names: list[str]) -> None:
+    orders = [part_first(names, worker, 3) for worker in range(3)]
+    assert [sorted(order) for order in orders] == [names] * 3
+    assert len({order[0] for order in orders if order}) == min(3, len(names))

@@ -116,9 +116,8 @@ def scores(model: nn.Module, loss: Loss, held: Batch) -> dict[str, Any]:
         logits = model(held)
     label = list(held.values())[-1].numpy()
     if logits.dim() == 1:
-        from sklearn.metrics import (
-            roc_auc_score,
-        )  # takes longer to load than all else here, and one of the demos needs it
+        # Takes longer to load than all else here, and one of the demos needs it.
+        from sklearn.metrics import roc_auc_score
 
         found = logits.numpy() > 0
         hits = {"accuracy": float((found == (label == 1)).mean()), "found": float(found[label == 1].mean())}
