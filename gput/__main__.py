@@ -9,7 +9,6 @@ Knows no command and imports none until it is asked for: `gput --help` must star
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import sys
@@ -19,6 +18,7 @@ from importlib import metadata
 from typing import Any
 
 from gput.stop_signals import stopped_in_order
+from gput.tree import command_of
 
 # noun -> (module, summary). Further nouns come from entry points of the group `gput.commands`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -126,8 +126,10 @@ def _run(module: str, words: list[str]) -> int:
 
             print(schema_of(words))
             return 0
-        app = importlib.import_module(module).app
-        result = app(args=words[1:], prog_name=f"gput {words[0]}", standalone_mode=True, default_map=_from_file(app))
+        command = command_of(module)
+        result = command(
+            args=words[1:], prog_name=f"gput {words[0]}", standalone_mode=True, default_map=_from_file(command)
+        )
     except GputError as error:
         _trace()
         print(f"gput: {explain(error)}", file=sys.stderr)
@@ -152,15 +154,12 @@ def _run(module: str, words: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _from_file(app: Any) -> dict[str, Any]:
+def _from_file(command: Any) -> dict[str, Any]:
     """What the configuration file says, for each command's options that listen to the environment, too."""
     from gput.config import for_options, from_file
 
     if not (told := from_file()):
         return {}
-    from typer.main import get_command
-
-    command = get_command(app)
     verbs = getattr(command, "commands", None)
 
     def of(one: Any) -> dict[str, Any]:

@@ -5,9 +5,10 @@ The scripts ask `gput completion words -- WORD…`; where nothing is answered th
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
+
+from gput.tree import command_of
 
 SCRIPTS = {
     "bash": """\
@@ -43,18 +44,12 @@ def candidates(words: Sequence[str], nouns: Mapping[str, tuple[str, str]]) -> li
         return [noun for noun in nouns if noun.startswith(last)]
     if before[0] not in nouns:
         return []
-    command = _command(nouns[before[0]][0])
+    command = command_of(nouns[before[0]][0])
     rest = list(before[1:])
     while rest and (verb := getattr(command, "commands", {}).get(rest[0])) is not None:
         command = verb
         rest.pop(0)
     return [word for word in _next(command, rest, last) if word.startswith(last)]
-
-
-def _command(module: str) -> Any:
-    from typer.main import get_command
-
-    return get_command(importlib.import_module(module).app)
 
 
 def _next(command: Any, before: Sequence[str], last: str) -> list[str]:

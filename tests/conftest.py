@@ -26,6 +26,7 @@ sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 settings.register_profile(
     "unhurried", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", parent=settings.get_profile("unhurried"), max_examples=25)
 settings.load_profile("unhurried")
 # Workers share the cores, and a thread of PyTorch's that spins there was measured to slow its own training by 17 (docs/adr/0006). Read when
 # PyTorch is imported, here and in the processes that tests start.
@@ -34,6 +35,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 DATABASE = "under_test"
+QUICK = "not slow"
+"""What the Makefile asks for where it wants the quick tier."""
 TOGETHER = ("tests/processes/", "tests/conformance/", "tests/ui/", "tests/successors/", "tests/laws/", "tests/crash/")
 """Folders whose tests share what is dear to set up, such as sessions that nobody disturbed; elsewhere a file is what a worker takes."""
 LONGEST_FIRST = (
@@ -51,7 +54,9 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What stood still for a while is shown once, at the end of it all."""
+    """What stood still for a while is shown once, at the end of it all. The quick tier draws fewer examples, others at each run."""
+    if config.getoption("markexpr") == QUICK:
+        settings.load_profile("quick")
     config.pluginmanager.register(leftovers)
     config.pluginmanager.register(reading)
     if not Notes.inherited():
@@ -147,6 +152,19 @@ def sqlite_url(tmp_path: Path) -> str:
 def database_url(request: pytest.FixtureRequest) -> str:
     """Each of the two databases in turn, empty."""
     return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def firmware_measured_once() -> Iterator[None]:
+    """No GPU that this process makes or starts reads all of its code again. Tests of measuring measure by themselves."""
+    from gpu_agent.hardware import root_of_trust
+    from gpu_agent.platform import device_manufacture
+    from tests.measured import installed_firmware
+
+    with pytest.MonkeyPatch.context() as patch:
+        for place in (root_of_trust, device_manufacture):
+            patch.setattr(place, "measure_firmware", installed_firmware)
+        yield
 
 
 @pytest.fixture(autouse=True)

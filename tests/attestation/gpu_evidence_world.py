@@ -13,7 +13,7 @@ from typing import Any
 
 import gpu_agent
 import shared
-from gpu_agent.hardware.firmware import Firmware, measure_firmware
+from gpu_agent.hardware.firmware import Firmware
 from gpu_agent.hardware.root_of_trust import CHAIN_FILE, LEAF_FILE, RootOfTrust, load_private, unsigned_of
 from gpu_agent.platform import device_pki as pki
 from gpu_agent.platform.device_manufacture import manufacture_device
@@ -28,6 +28,7 @@ from shared.attestation.rim_store import GivenRims
 from shared.crypto import ecc
 from shared.errors import EmulationWarning, VerificationFailed
 from shared.wire.spdm import get_measurements
+from tests.measured import installed_firmware
 
 AT = 1_790_000_000.0
 NONCE = b"\x5a" * 32
@@ -100,7 +101,7 @@ class Factory:
     """A chain of our own making, level by level, so that one level can be wrong; and a RIM authority beside it."""
 
     def __init__(self, leaf: Callable[[pki.Issued, bytes], pki.Issued] = pki.make_leaf) -> None:
-        self.firmware = measure_firmware()
+        self.firmware = installed_firmware()
         self.root = pki.make_root("test")
         self.product = pki.make_intermediate(self.root, "GH100 Identity")
         self.provisioner = pki.make_intermediate(self.product, "GH100 Provisioner")
@@ -159,7 +160,7 @@ class RimAuthority:
 
     def make(self, kind: RimKind, firmware: Firmware | None = None, **changes: Any) -> bytes:
         """A manifest of this authority for this (or the installed) firmware."""
-        measured = (firmware or measure_firmware()).measurements
+        measured = (firmware or installed_firmware()).measurements
         options: dict[str, Any] = {
             "product": "GH100", "version": {"driver": "580.000.01", "vbios": "00.EE.00.00.01"}[kind],
             "golden": {index: measured[index] for index in RIM_INDICES[kind]}, "signer": self.signer, "above": self.above,

@@ -34,6 +34,7 @@ from shared.service.migrations import upgrade
 from shared.service.statements import put_row
 from shared.service.store import Store
 from shared.wire.visit import Approval, Signed
+from tests.schemas import lay
 
 EMULATED = EvidencePolicy(roots=("EMULATED",))
 RECORD_BYTES = 8
@@ -127,7 +128,7 @@ class Room:
 
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.url = url or f"sqlite:///{folder / 'state.db'}"
-        upgrade(self.url, "orchestrator")
+        upgrade(lay(self.url, "orchestrator"), "orchestrator")
         self.store = Store(self.url)
         self.folder = folder
         self.keyring = keyring()
