@@ -52,13 +52,14 @@ class Findings:
 
 def fuzz(
     door: Door, document: Mapping[str, Any], known: Mapping[str, Sequence[Any]], examples: int,
-    only: Callable[[str], bool] = lambda _operation: True, *, may_be_unavailable: bool = False,
+    only: Callable[[str], bool] = lambda _operation: True, *, may_be_unavailable: bool = False, coverage: bool = True,
 ) -> Findings:  # fmt: skip
     """Examples, coverage and bounded fuzzing of every operation that `only` takes (`METHOD /path`).
 
     Args:
         known: path parameter (or `body.NAME`) -> values that exist; used for some of the requests.
         may_be_unavailable: whether 503 is a right answer of these operations.
+        coverage: whether each boundary of each parameter gets requests of its own, which are the most of all.
         examples: how many requests of random inputs per operation, besides those of the first two phases.
     """
     expected = {"enabled": True, "expected-statuses": ["2xx", "3xx", "4xx", *(["503"] if may_be_unavailable else [])]}
@@ -72,7 +73,11 @@ def fuzz(
         }
         | {"query.wait": 0},  # long-polls answer at once
         "generation": {"deterministic": True, "no-shrink": True, "max-examples": examples},
-        "phases": {"stateful": {"enabled": False}, "examples": {"fill-missing": True}},
+        "phases": {
+            "stateful": {"enabled": False},
+            "examples": {"fill-missing": True},
+            "coverage": {"enabled": coverage},
+        },
         "checks": {"enabled": False, **{name: {"enabled": True} for name in CHECKS}, "not_a_server_error": expected},
         # From the beginning: a stream of events to come would not end before the timeout.
         "operations": [{"include-path-regex": "/events$", "parameters": {"query.after": 0}}, *left_out],
