@@ -151,8 +151,10 @@ async def test_a_stream_s_head_leaves_before_its_first_piece() -> None:
 
 @pytest.mark.parametrize(
     ("method", "headers", "verified"),
-    [("GET", (), True), ("GET", ((b"x-asks", ACCEPT_ANSWER.encode()),), True), ("GET", ((b"accept-signature", b'sig=();tag="gput/1"'),), True),
-     ("GET", ASKING, False), ("HEAD", ASKING, True)],
+    [
+        ("GET", (), True), ("GET", ((b"x-asks", ACCEPT_ANSWER.encode()),), True),
+        ("GET", ((b"accept-signature", b'sig=();tag="gput/1"'),), True), ("GET", ASKING, False), ("HEAD", ASKING, True),
+    ],
     ids=["not asked", "asked elsewhere", "asked for another", "not verified", "only the head"],
 )  # fmt: skip
 async def test_everything_else_goes_by_as_it_is(
