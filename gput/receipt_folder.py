@@ -79,11 +79,6 @@ def _check_whose(folder: Path, session: str) -> None:
             )  # fmt: skip
 
 
-def write_parts(folder: Path, bundle: Mapping[str, Any]) -> None:
-    """As `write`, in a folder that has its trust files."""
-    _put(folder, {name: read_file(folder, name) for name in trust_files(folder)}, bundle)
-
-
 def _put(folder: Path, trust: Mapping[str, bytes], bundle: Mapping[str, Any]) -> None:
     session = json.dumps({name: bundle[name] for name in PARTS}, indent=1).encode() + b"\n"
     lines = {

@@ -77,14 +77,14 @@ def _placed(
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Both with `place`: what came before what in the session's journal, which no clock that is put back changes.
 
-    A visit's is that of its close; where that is not among the events, its time says between which of them it was.
+    A visit's is that of its close; where that is not among the events, its time says before which of them it was.
     """
     closes = {event["visit"]: n for n, event in enumerate(events) if event.get("fact") == "closed" and "visit" in event}
     times = list(accumulate((event["at"] for event in events), max))
 
-    def place(visit: Mapping[str, Any]) -> float | None:
+    def place(visit: Mapping[str, Any]) -> int | None:
         at = visit["closed_at"]
-        return None if at is None else closes.get(visit["id"], bisect_left(times, at) - 0.5)
+        return None if at is None else closes.get(visit["id"], bisect_left(times, at))
 
     return [{**visit, "place": place(visit)} for visit in visits], [{**one, "place": n} for n, one in enumerate(events)]
 
@@ -126,7 +126,7 @@ def _held_out(
             visit["index"] for visit in judged(event)
         ]  # fmt: skip
         if of:  # else its visits are not among those that came: nobody knows at which step it stands
-            yield Point("loss/held-out", max(ends[n] for n in of), measured, event["at"])
+            yield Point("loss/held-out", ends[max(of)], measured, event["at"])
 
 
 def _of_tours(visits: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], list[Mapping[str, Any]]]:
@@ -149,7 +149,7 @@ def _standing(
         (one["place"], one["position"]) for one in events if one.get("fact") == "restored" and "position" in one
     ]
 
-    def stands(stop: int, place: float, until: float = math.inf) -> bool:
+    def stands(stop: int, place: int, until: float = math.inf) -> bool:
         return all(stop <= position for back, position in restores if place <= back <= until)
 
     def behind(event: Mapping[str, Any]) -> int:

@@ -100,7 +100,10 @@ def led_by_another(connection: Connection, holder: str) -> bool:
 
 
 def renew(connection: Connection, who: Claimant, token: int) -> bool:
-    """Whether the lease is still `who`'s under `token`; it is then, for `lease_s` from now."""
+    """Whether the lease is still `who`'s under `token`; it is then, for `lease_s` from now.
+
+    What has expired is not renewed, even if nobody has taken it.
+    """
     values = {"name": DEPLOYMENT, "holder": who.holder, "token": token, "lease_s": who.lease_s}
     return _RENEW.run(connection, values) == 1
 

@@ -1,4 +1,4 @@
-"""What a lease is, as data: the phases of one orchestrator, and when the row may be taken or renewed. Knows no SQL and no clock.
+"""What a lease is, as data: the phases of one orchestrator, and when the row may be taken. Knows no SQL and no clock.
 
 Time is the database's: `left_s` is measured there. A machine's own clock decides one thing only, and only against itself: when to stop.
 """
@@ -64,7 +64,3 @@ class LeaseRow:
     def may_take(self, holder: str, *, reclaim: bool) -> bool:
         """Whether `holder` may take it. `reclaim`: the caller knows that no process works under its own name any more."""
         return self.left_s is None or self.left_s <= 0 or (reclaim and self.holder == holder)
-
-    def may_renew(self, holder: str, token: int) -> bool:
-        """Whether it is still `holder`'s under `token`. What has expired is not renewed, even if nobody has taken it."""
-        return (self.holder, self.token) == (holder, token) and self.left_s is not None and self.left_s > 0

@@ -42,18 +42,6 @@ class RimSource(Protocol):
 
 
 @dataclass(frozen=True)
-class GivenRims:
-    """Manifests that a caller holds already, for instance files named on a command line; the verifier compares their versions."""
-
-    driver: bytes | None = None
-    vbios: bytes | None = None
-
-    def find(self, kind: RimKind, name: str, *, ask: bool = True) -> bytes | None:
-        """What was given for this kind."""
-        return self.driver if kind == "driver" else self.vbios
-
-
-@dataclass(frozen=True)
 class RimFolder:
     """Manifests in a folder. `roots` are pinned RIM roots: what a fetched one must stand on before it is kept."""
 

@@ -73,11 +73,6 @@ def traffic_key_iv(secret: bytes) -> tuple[bytes, bytes]:
     return _expand384(secret, "key", b"", KEY_BYTES), _expand384(secret, "iv", b"", IV_BYTES)
 
 
-def updated_secret(secret: bytes) -> bytes:
-    """The data secret after a KEY_UPDATE."""
-    return _expand384(secret, "traffic upd", b"", 48)
-
-
 # ------------------------------------------------------------ the driver's key store (SHA-256)
 
 _GSP = {

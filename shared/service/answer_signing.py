@@ -30,7 +30,7 @@ class SignedAnswers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] == "http" and scope["method"] != "HEAD" and asks(dict(scope["headers"]).get(_ACCEPT, b"")):
+        if scope["type"] == "http" and scope["method"] != "HEAD" and _asking(scope):
             send = _Signing(scope, send, self._key, self._clock)
         await self._app(scope, receive, send)
 
@@ -56,12 +56,20 @@ class _Signing:
     async def _sign(self, head: Message, body: bytes) -> None:
         digest = sha256(body) if len(body) <= LONG_BODY else await asyncio.to_thread(sha256, body)
         headers: dict[str, str] = {}
-        for raw_name, raw_value in head["headers"]:
+        for raw_name, raw_value in head.get("headers", ()):
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         parts = AnswerParts(head["status"], headers, self._scope[VERIFIED])
         added = signed_fields(parts, digest, key=self._key, created=int(self._clock()))
-        head["headers"] = [*head["headers"], *((name.encode(), value.encode()) for name, value in added.items())]
+        head["headers"] = [
+            *head.get("headers", ()),
+            *((name.encode(), value.encode()) for name, value in added.items()),
+        ]
+
+
+def _asking(scope: Scope) -> bool:
+    """A field that is repeated says what its lines say together (RFC 9110 section 5.2)."""
+    return any(name == _ACCEPT and asks(value) for name, value in scope["headers"])
 
 
 def _is_whole(head: Message) -> bool:

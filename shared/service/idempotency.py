@@ -1,8 +1,8 @@
 """Idempotency-Key: a repeated creating POST gets the first answer again (IETF httpapi draft). Knows no resource.
 
 Only successes are kept: a refusal changed nothing and may be asked for again. A crash between the act and the storing of its answer runs
-the act again under the same key; so the act finds what it had done, by an id made with `stable_id(prefix, caller, key)` or by the
-name that the caller chose.
+the act again under the same key; so the act finds what it had done, by an id that follows from caller and key (as a session's does) or by
+the name that the caller chose.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from shared.attestation.gpu_examination import GpuFindings, examine_gpu_evidence
 from shared.attestation.gpu_report import Opaque, parse_report, unsigned_report
 from shared.attestation.gpu_rim import RimKind
 from shared.attestation.gpu_verifier import GpuPolicy, GpuRoots, GpuTrust, VerifiedGpu, verify_gpu_evidence
-from shared.attestation.rim_store import GivenRims
 from shared.crypto import ecc
 from shared.errors import EmulationWarning, VerificationFailed
 from shared.wire.spdm import get_measurements
+from tests.attestation.given_rims import GivenRims
 from tests.measured import installed_firmware
 
 AT = 1_790_000_000.0

@@ -14,8 +14,8 @@ import pytest
 
 from shared.attestation.gpu_report import MODES
 from shared.attestation.gpu_verifier import GpuPolicy, GpuRoots, GpuTrust
-from shared.attestation.rim_store import GivenRims
 from shared.claims.manifest import GpuRules
+from tests.attestation.given_rims import GivenRims
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "evidence"
 SAMPLES = Path(os.environ.get("GPUT_EVIDENCE_SAMPLES", _BESIDE)) / "nvidia"

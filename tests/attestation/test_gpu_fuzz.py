@@ -23,8 +23,8 @@ from shared.attestation.gpu_policy import GpuTrust
 from shared.attestation.gpu_report import parse_report
 from shared.attestation.gpu_rim import check_signature, parse_rim
 from shared.attestation.p384_chain import check_links, check_validity
-from shared.attestation.rim_store import GivenRims
 from shared.errors import BadRequest, VerificationFailed
+from tests.attestation.given_rims import GivenRims
 from tests.attestation.gpu_evidence_world import AT, EMULATED, NONCE, Factory
 from tests.attestation.gpu_samples import H100, PRESENT, SAMPLES, content
 from tests.attestation.test_gpu_ocsp import FACTORY as ANSWERED

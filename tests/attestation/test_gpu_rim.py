@@ -20,9 +20,10 @@ from shared.attestation.gpu_rim import parse_rim, rim_name
 from shared.attestation.gpu_trust import GpuRoots
 from shared.attestation.gpu_verifier import GpuPolicy
 from shared.attestation.results import Check, CheckStatus
-from shared.attestation.rim_store import GivenRims, RimFolder
+from shared.attestation.rim_store import RimFolder
 from shared.claims.manifest import GpuRules
 from shared.errors import NotFound, VerificationFailed
+from tests.attestation.given_rims import GivenRims
 from tests.attestation.gpu_evidence_world import AT, EMULATED, NONCE, Factory, GpuWorld, RimAuthority
 from tests.attestation.gpu_samples import CASES, content, needs_samples
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gput.receipt_folder import APPROVALS, KEYS, LEAVES, parse_line, read_lines, read_session, write_parts
+from gput.receipt_folder import APPROVALS, KEYS, LEAVES, SESSION, parse_line, read_lines, read_session, write
 
 PARTS = {"approvals": APPROVALS, "keys": KEYS, "leaves": LEAVES}
 
@@ -31,5 +31,6 @@ class Bundle:
         self.value: dict[str, Any] = {**read_session(folder), **parts}
 
     def write(self) -> Path:
-        write_parts(self.folder, self.value)
+        (self.folder / SESSION).unlink()  # a forger may name another session, over whose folder nothing else is saved
+        write(self.folder, self.value, self.folder)
         return self.folder

@@ -130,6 +130,8 @@ async def test_nothing_that_the_orchestrator_did_not_sign_is_believed(name: str,
     assert found.value.code == code
     assert URL in found.value.detail
     assert found.value.remedy
+    if name in ("the signature taken away", "done"):
+        assert found.value.got is None, "what is good by its status says nothing of why it would be none"
 
 
 async def test_what_an_unsigned_refusal_said_is_shown_and_not_acted_on() -> None:

@@ -74,6 +74,35 @@ async def test_another_identity_is_attested_once_and_then_believed_or_refused() 
                 await client.whoami()
             assert found.value.code == "quote-measurement"
     assert unknown.proofs == 2
+    assert unknown.acts == ["GET /v1/whoami"], "once it is known to be another, nothing is sent before it is proven"
+
+
+async def test_what_was_attested_is_believed_no_more_once_it_could_not_be_attested_anew() -> None:
+    wire = Wire(house := House())
+    async with client_of({URL: wire}, house.identity) as client:
+        assert await client.whoami() == ME
+        wire.house = House()
+        with pytest.raises(VerificationFailed):
+            await client.attest()
+        wire.house = house
+        assert await client.whoami() == ME
+    assert house.proofs == 2
+
+
+async def test_two_answers_of_another_identity_ask_for_one_proof() -> None:
+    wire, next_one, both = Wire(House()), House(), asyncio.Barrier(2)
+    assert wire.house is not None
+
+    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+        answer = await deliver(request)
+        await both.wait()
+        return answer
+
+    async with client_of({URL: wire}, wire.house.identity, next_one.identity) as client:
+        await client.whoami()
+        wire.house, wire.hand = next_one, hand
+        assert await asyncio.gather(client.whoami(), client.whoami()) == [ME, ME]
+    assert next_one.proofs == 1
 
 
 async def test_two_addresses_are_attested_each_before_it_is_believed() -> None:

@@ -35,6 +35,23 @@ from tests.gput.believed_world import (
 from tests.service.test_answers import Endless
 
 
+@pytest.mark.parametrize("status", [300, 307, 399])
+async def test_a_stream_that_leads_elsewhere_must_be_signed_as_well(status: int) -> None:
+    wire = Wire(house := House())
+
+    async def hand(request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+        moved = httpx2.Response(status, headers={"location": "http://elsewhere.test"})
+        return moved if request.url.path.endswith("/model") else await deliver(request)
+
+    wire.hand = hand
+    async with client_of({URL: wire}, house.identity) as client:
+        with pytest.raises(VerificationFailed) as found:
+            async with client._peer.stream("GET", f"/v1/sessions/{RUNS}/model"):
+                pytest.fail("it is no answer")
+    assert found.value.code == "answer-not-signed"
+    assert found.value.got, "and what it was is told"
+
+
 async def test_a_stream_s_refusal_must_be_signed_as_well() -> None:
     wire = Wire(house := House())
     async with client_of({URL: wire}, house.identity) as client:

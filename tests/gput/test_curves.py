@@ -73,8 +73,8 @@ def test_accumulated_tours_are_measured_at_their_ends() -> None:
 
 def test_of_an_orchestrator_that_does_not_say_whether_a_tour_made_its_step_the_rest_is_shown() -> None:
     visits = [_visit(n, "ab"[n % 2], validation_after=None) for n in (1, 2)]
-    judged = {"fact": "tour_judged", "round": 1, "validation_after": 2.0, "at": 1.0}
-    last = {"fact": "last_checked", "position": 2, "validation_after": 1.5, "at": 2.0}
+    judged = {"fact": "tour_judged", "round": 1, "validation_after": 2.0, "at": 300.0}
+    last = {"fact": "last_checked", "position": 2, "validation_after": 1.5, "at": 400.0}
     assert held_out(visits, judged) == []
     assert held_out(visits, judged, last) == [(4, 1.5)]
 
@@ -118,6 +118,7 @@ def test_a_late_joiners_tour_is_measured_beside_the_one_before_it() -> None:
 
 
 def test_what_was_measured_after_visits_that_are_not_there_has_no_step() -> None:
+    assert held_out(LATE, TWICE[0] | {"round": 2, "at": 400.0}) == []
     last = {"fact": "last_checked", "position": 3, "validation_after": 2.0, "at": 400.0}
     assert held_out([], *TWICE, last) == []
 
@@ -171,6 +172,56 @@ def test_what_a_restore_took_back_for_good_is_behind_no_measured_loss() -> None:
     early = {"fact": "last_checked", "position": 2, "validation_after": 7.0, "at": 400.0}
     assert held_out(PASSED_OVER[:2], early, BACK) == [(3, 2.0)]
     assert held_out(PASSED_OVER, BACK, early | {"position": 3, "at": 700.0}) == [(3, 2.0), (6, 7.0)]
+
+
+def test_a_tour_whose_stop_was_taken_back_before_its_end_stands_behind_the_stops_that_were_left() -> None:
+    visits = [_visit(n, "ab"[n % 2], validation_after=None) for n in (1, 2)]
+    end = TWICE[0] | {"at": 600.0}
+    assert held_out(visits, BACK, end, BACK | {"at": 700.0}) == [(2, 3.0)]
+
+
+def test_a_visit_without_its_own_close_among_the_events_is_placed_by_its_time() -> None:
+    """Of a release that named no visit in a close, or no position in a restore."""
+    visits = PASSED_OVER[:2]
+    told = {"fact": "granted", "visit": "v_2", "at": 200.0}
+    assert held_out(visits, told, BACK | {"at": 225.0}, {"fact": "closed", "at": 250.0}) == [(3, 2.0), (6, 9.0)]
+    assert held_out(visits, told, {"fact": "closed", "at": 250.0}, BACK) == [(3, 2.0)]
+    assert held_out(visits, {"fact": "restored", "at": 500.0}) == [(3, 2.0), (6, 9.0)]
+
+
+def test_a_visit_s_time_is_looked_up_in_events_whose_clock_was_put_back() -> None:
+    """Visit 2 closed before it was, at 250 by the clock of then, and so before the restore."""
+    times = (200.0, 300.0, 100.0, 110.0)
+    facts = [BACK | {"at": at} if n == 2 else {"fact": "ticked", "at": at} for n, at in enumerate(times)]
+    assert held_out(PASSED_OVER[:2], *facts) == [(3, 2.0)]
+
+
+def test_a_visit_that_is_under_way_or_was_recalled_is_placed_nowhere() -> None:
+    """Its losses are told at the time it was planned for; no restore takes it back, and no step is behind it."""
+    losses = [{"visit": "v_3", "holder": "north", "step": 5, "loss": 1.5}]
+    points = curves(VIEW, VISITS, losses, [BACK | {"position": 2}])
+    assert [one for one in points if one.curve == "loss/north"] == [Point("loss/north", 5, 1.5, 300.0)]
+    assert [one.step for one in points if one.curve == "loss/held-out"] == [2, 4]
+
+
+def test_what_was_measured_before_the_last_visit_is_behind_those_of_its_position_and_takes_none_back() -> None:
+    visits = [_visit(n, "a", validation_after=None) for n in (1, 2)]
+    early = {"fact": "last_checked", "position": 1, "validation_after": 4.0, "at": 900.0}
+    last = early | {"position": 2, "validation_after": 3.0}
+    assert held_out(visits, early, last) == [(2, 4.0), (4, 3.0)]
+
+
+def test_a_loss_of_nothing_is_told_and_one_of_a_fact_that_nobody_knows_is_not() -> None:
+    [visit] = visits = [_visit(1, "a", validation_after=0.0)]
+    assert held_out(visits) == [(2, 0.0)]
+    assert held_out([visit | {"validation_after": None}], TWICE[0] | {"validation_after": 0.0}) == [(2, 0.0)]
+    other = TWICE[0] | {"fact": "something new", "validation_after": 5.0}
+    assert held_out([visit | {"validation_after": None}], other) == []
+
+
+def test_a_visit_is_placed_by_its_close_and_by_no_later_word_of_it() -> None:
+    facts = [{"fact": fact, "visit": "v_2", "at": 250.0} for fact in ("closed", "receipted")]
+    assert held_out(PASSED_OVER[:2], facts[0], BACK | {"at": 250.0}, facts[1]) == [(3, 2.0)]
 
 
 BACK_LOSSES = [

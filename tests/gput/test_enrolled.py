@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from gput.__main__ import main
-from gput.enrolled import chosen_holders
+from gput.enrolled import chosen_holders, not_enrolled
 from shared.attestation.owners import LABEL
 from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
@@ -126,3 +126,35 @@ def test_where_no_holder_is_left_it_says_why(parties: list[dict[str, Any]], says
     with pytest.raises(BadRequest, match=says):
         chosen_holders((), parties)
     assert chosen_holders(("north",), PARTIES) == {"north": KEYS["north"]}
+
+
+ENROL = "Enrol a holder's public key: `gput party enrol NAME KEY.pub`."
+REPLACE = "Where a key was revoked, confirm its new one: `gput party replace-key NAME KEY.pub`."
+
+
+@pytest.mark.parametrize(("names", "revoked", "otherwise", "says", "remedy"), [
+    (("b", "a"), (), "", "not enrolled as holders: a, b", ENROL),
+    (("a",), ("b",), "", "not enrolled as holders: a", ENROL),
+    (("c", "b"), ("b", "c", "d"), "", "whose key was revoked: b, c", REPLACE),
+    (("d", "b", "a"), ("b",), "Or ask.", "not enrolled as holders: a, d; whose key was revoked: b", f"{ENROL} {REPLACE} Or ask."),
+    ((), ("b",), "", "no holder is enrolled", ENROL), ((), (), "Or ask.", "no holder is enrolled", f"{ENROL} Or ask."),
+])  # fmt: skip
+def test_each_remedy_is_told_of_whom_it_helps(
+    names: tuple[str, ...], revoked: tuple[str, ...], otherwise: str, says: str, remedy: str
+) -> None:
+    found = not_enrolled(names, revoked, otherwise)
+    assert (found.code, found.detail, found.remedy) == ("party-not-enrolled", says, remedy)
+
+
+def test_only_a_holder_s_key_that_nobody_revoked_counts() -> None:
+    """In the order asked for, else by name; one that was revoked at time 0 was, and a release before says of none that it was."""
+    parties = [
+        {"name": "north", "role": "holder", "key": KEYS["north"]}, PARTIES[0], PARTIES[2] | {"key_valid_until": 0.0},
+        PARTIES[3] | {"key_valid_until": 7.0},
+    ]  # fmt: skip
+    assert list(chosen_holders((), parties).items()) == [("city", KEYS["city"]), ("north", KEYS["north"])]
+    assert list(chosen_holders(("north", "city"), parties)) == ["north", "city"]
+    for names, says in ((("watch",), "not enrolled as holders: watch"), (("valley",), "whose key was revoked: valley")):
+        with pytest.raises(BadRequest) as found:
+            chosen_holders(names, parties)
+        assert found.value.detail == says

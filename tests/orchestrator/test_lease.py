@@ -39,7 +39,9 @@ class Model:
         return self.row.token
 
     def renew(self, name: str) -> bool:
-        if not self.row.may_renew(name, self.tokens.get(name, -1)):
+        """What has expired is not renewed, even if nobody has taken it."""
+        own = (self.row.holder, self.row.token) == (name, self.tokens.get(name))
+        if not own or self.row.left_s is None or self.row.left_s <= 0:
             return False
         self.row = LeaseRow(self.row.token, name, LEASE_S)
         return True

@@ -12,11 +12,12 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from shared.canonical import sha256
 from shared.crypto.signing import PartyKey
 from shared.errors import GputError, Refused
 from shared.names import Role
 from shared.service.callers import CallerDep, SignedStream, require, require_stream
-from shared.service.clock import Clock, stable_id
+from shared.service.clock import Clock
 from shared.service.idempotency import KEY_HONOURED, KEY_REQUIRED, Replies
 from shared.service.signatures import Caller, KnownKey, SignedAuth
 from shared.service.store import Store
@@ -81,7 +82,7 @@ def add_routes(app: FastAPI, world: World, replies: Replies, folder: Path) -> No
             world.acts.append(thing.name)
             if thing.name == "forbidden":
                 raise Refused("policy says no", code="no-such-thing", remedy="Ask.", expected="a", got="b")
-            thing_id = stable_id("thing", caller.fingerprint, key)
+            thing_id = sha256(f"{caller.fingerprint} {key}".encode()).hex()
             return JSONResponse({"id": thing_id}, 201, headers={"location": f"/v1/things/{thing_id}"})
 
         return await replies.once(request, caller.fingerprint, act)

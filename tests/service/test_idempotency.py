@@ -68,7 +68,7 @@ async def test_survives_a_restart(make_world: MakeWorld) -> None:
         world.clock.now += 24 * 3600
         third = await create(world, "k")
         assert world.acts == ["a"]
-        assert third.json() == first.json()  # stable_id: the same act makes the same id
+        assert third.json() == first.json()  # the same act makes the same id
 
 
 async def test_in_progress_and_two_callers(database_url: str) -> None:

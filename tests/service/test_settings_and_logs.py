@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from pydantic_settings import SettingsConfigDict
 from shared.errors import ConfigurationError, Refused
 from shared.service import logging as logs
 from shared.service.app import create_service_app
-from shared.service.clock import new_id, stable_id
 from shared.service.logging import bind, configure_logging, get_logger, redact
 from shared.service.printable import printable
 from shared.service.settings import ServiceSettings
@@ -230,13 +228,6 @@ def test_console_and_level() -> None:
     assert "quiet" not in stream.getvalue()
     assert "loud" in stream.getvalue()
     assert "[redacted]" in stream.getvalue()
-
-
-def test_ids() -> None:
-    assert new_id("ses", os.urandom) != new_id("ses", os.urandom)
-    assert new_id("ses", lambda n: bytes(n)) == "ses-" + "a" * 26
-    assert stable_id("x", "ab", "c") == stable_id("x", "ab", "c") != stable_id("x", "a", "bc")
-    assert len(stable_id("x", "a")) == 28
 
 
 def test_a_path_that_somebody_asked_for_does_not_steer_the_terminal() -> None:

@@ -179,3 +179,40 @@ def test_what_asks_for_an_answers_signature() -> None:
     assert asks(b'mine=("@status");tag="gput-answer/1";created, other=()')
     for other in ("", "gput-answer", ACCEPT_ANSWER.replace("gput-answer/1", "gput/1")):
         assert not asks(other.encode())
+
+
+def test_every_field_that_somebody_acts_on_is_covered_in_one_order_whatever_order_it_came_in() -> None:
+    """A field's value is without the blanks around it (RFC 9421 section 2.1)."""
+    digest = content_digest(hashlib.sha256(BODY).digest())
+    came = {"retry-after": " 7", "location": "/v1/x", "x-other": "x", "etag": '"7"\t', "content-type": "text/html"}
+    found = answer(headers=came)
+    covered = '"@status" "content-digest" "content-type" "etag" "location" "retry-after" "signature";req;key="gput"'
+    params = f'({covered});created=1800000000;keyid="{IDENTITY.fingerprint}";tag="gput-answer/1"'
+    base = (
+        f'"@status": 200\n"content-digest": {digest}\n"content-type": text/html\n"etag": "7"\n"location": /v1/x\n"retry-after": 7\n'
+        f'"signature";req;key="gput": {ASKED.removeprefix("gput=")}\n"@signature-params": {params}'
+    )
+    assert found.headers["signature"] == signature_field("gput-answer", IDENTITY.sign_http(base.encode()))
+    check_answer(found, BODY, key=IDENTITY.public, what=WHAT)
+    trimmed = {name: value.strip() for name, value in found.headers.items()}
+    check_answer(replace(found, headers=trimmed), BODY, key=IDENTITY.public, what=WHAT)
+
+
+def test_what_is_wrong_is_told_with_what_should_be() -> None:
+    covered = '"@status" "content-digest" "content-type" "etag" "signature";req;key="gput"'
+    wrong = {
+        (IDENTITY.fingerprint, OTHER.fingerprint): (answer(OTHER), BODY),
+        (covered, covered.replace(' "etag"', "")): (stated(' "etag"', "")(answer()), BODY),
+        (hashlib.sha256(BODY).hexdigest(), hashlib.sha256(b"x").hexdigest()): (answer(), b"x"),
+    }
+    for said, (parts, body) in wrong.items():
+        with pytest.raises(VerificationFailed) as found:
+            check_answer(parts, body, key=IDENTITY.public, what=WHAT)
+        assert (found.value.expected, found.value.got) == said
+
+
+def test_an_answer_s_signature_is_asked_for_in_these_words() -> None:
+    """Which clients of other releases and other makers write as well (docs/formats.md)."""
+    assert ACCEPT_ANSWER == (
+        'gput-answer=("@status" "content-digest" "content-type" "signature";req;key="gput");created;tag="gput-answer/1"'
+    )

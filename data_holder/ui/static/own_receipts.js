@@ -18,7 +18,7 @@ async function channel(entry) {
 }
 
 /** Whose keys sign, from `GET …/keys`: `introducedBy(runtime)` and `namedBy(kid or key)`. Throws CheckFailed naming the entry. */
-export async function attestedSigners(entries) {
+async function attestedSigners(entries) {
   const byRuntime = new Map();
   const byKid = new Map();
   for (const [at, entry] of entries.entries()) {

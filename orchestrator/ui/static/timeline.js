@@ -235,7 +235,7 @@ export class Timeline {
 }
 
 /** What a visit and its receipt say, in words. */
-export function visitFacts(visit) {
+function visitFacts(visit) {
   const kind = visit.outcome === "closed" ? "good" : visit.outcome ? "bad" : "info";
   const steps = Object.entries(visit.durations ?? {}).map(([name, seconds]) => `${name} ${duration(seconds)}`).join(" · ");
   const timers = Object.entries(visit.timers ?? {}).map(([name, seconds]) => `${name.replace("_", " ")} ${duration(seconds)}`).join(" · ");

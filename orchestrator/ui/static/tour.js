@@ -2,7 +2,7 @@
 
 import { AFTER_FACT, BROKEN, ENDS, spanOf } from "./words.js";
 
-export const ORCHESTRATOR = "orchestrator";
+const ORCHESTRATOR = "orchestrator";
 const LONGEST_SETUP_S = 600;
 
 function laneOf(kind, holder) {

@@ -92,7 +92,7 @@ export class Training {
 }
 
 /** The badge and its words. */
-export function biasBadge(bias) {
+function biasBadge(bias) {
   const percent = bias.share === null ? "" : `${number(Math.abs(bias.share) * 100, 1)} % ${bias.share < 0 ? "better" : "worse"}`;
   const [text, kind, words] = {
     unknown: ["recency bias: not known yet", "quiet", "It takes two visits of at least two holders, with their losses released to you."],

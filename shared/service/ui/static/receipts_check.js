@@ -51,7 +51,7 @@ async function decisionOf(item, manifest, session) {
 }
 
 /** The holders' approvals, by holder: {root, records} of the dataset each signed for. Throws CheckFailed naming the decision. */
-export async function checkApprovals(items, manifest, session) {
+async function checkApprovals(items, manifest, session) {
   const datasets = new Map();
   // Of who never approved no key is shown, and nothing is taken.
   for (const item of items.filter((one) => one.decision === "approve" || one.public_key !== null)) {
@@ -64,13 +64,13 @@ export async function checkApprovals(items, manifest, session) {
 }
 
 /** As many holders approved as the manifest asks for before anything of it runs. Throws CheckFailed. */
-export function checkQuorum({ quorum, roster }, approved) {
+function checkQuorum({ quorum, roster }, approved) {
   const least = quorum ?? roster.length;
   require("quorum", approved >= least, `something was trained though ${approved} approved where the manifest asks for ${least}`);
 }
 
 /** The stop is one of the plan's, and this holder's; where the order is shuffled, only `checkOnce` tells (no browser has SHAKE-256). */
-export function checkStop(receipt, { rounds, roster, visit_order: order }) {
+function checkStop(receipt, { rounds, roster, visit_order: order }) {
   const index = receipt.get("index");
   require("stop", index >= 1 && index <= rounds * roster.length, "the plan has no such stop");
   require("stop", receipt.get("round") === Math.floor((index - 1) / roster.length) + 1, "not of this round");
@@ -139,7 +139,7 @@ async function eventFound(leaf, known) {
  *
  * `known`: session, signers, head (null: there is none to prove inclusion in), manifest, datasets; `own(receipt, statement, signer)`: more checks.
  */
-export async function checkLeaf(item, known) {
+async function checkLeaf(item, known) {
   const leaf = fromBase64(item.leaf);
   const kind = leaf[0] === COSE_SIGN1 ? "receipt" : "event";
   require("kind", item.kind === kind, `the service calls it ${item.kind}, its bytes say ${kind}`);

@@ -27,7 +27,7 @@ function der(data) {
 }
 
 /** The public point of each P-384 certificate of a PEM chain (97 bytes). */
-export function points(pem) {
+function points(pem) {
   const blocks = [...pem.matchAll(/-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----/g)];
   return blocks.map(([, body]) => {
     const [[, , certificate]] = der(fromBase64(body.replace(/\s/g, "")));
