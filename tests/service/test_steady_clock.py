@@ -40,6 +40,7 @@ def test_nor_in_the_hours_after_the_clock_was_set_which_is_said_once(step: float
     times.before(SETTLE_S)
     assert times.before(600, step=step) == times.before(SETTLE_S - 1) == -math.inf
     assert times.before(1) == times.now - KEEP_S
+    configure_logging("warning", "json")
     assert log.getvalue().count("the clock was set") == 1
 
 
