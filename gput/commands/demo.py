@@ -85,10 +85,7 @@ def demo(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
-        if output is not Format.TABLE:
-            raise BadRequest(
-                "what becomes of an attack is told to people only", remedy="Leave --format out.", code="demo-option"
-            )
+        _for_people(output)
         raise typer.Exit(_attack(attack, what or Texts.name, folder, resume or keep, given))
     demo = _resumed(what, folder, given) if resume else _new(what or Texts.name, folder, given)
     with _alone(demo.folder):
@@ -126,6 +123,13 @@ def _demo(folder: Path, plan: Plan) -> Demo:
     from gput.local.demo import Demo  # only now: the command's help need not know how
 
     return Demo(folder, plan, say)
+
+
+def _for_people(output: Format) -> None:
+    if output is not Format.TABLE:
+        raise BadRequest(
+            "what becomes of an attack is told to people only", remedy="Leave --format out.", code="demo-option"
+        )
 
 
 def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:
@@ -188,7 +192,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """No other demo in this folder: a second one would write settings and policies over the first one's, which runs by them."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(held(folder))
+            stack.enter_context(held(writable(folder)))
         except ConfigurationError as error:
             if error.code != IN_USE:
                 raise
