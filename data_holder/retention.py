@@ -18,6 +18,7 @@ from data_holder.tables.schema import PURGES, RECEIPTS, REQUESTS, SHARES, VISITS
 from shared.service.clock import Clock
 from shared.service.logging import get_logger
 from shared.service.retention import Purges
+from shared.service.steady_clock import SteadyClock
 from shared.service.store import Store
 from shared.service.tables import JOURNAL
 
@@ -31,7 +32,7 @@ class Retention:
         self, store: Store, ledger: Ledger, commitments: Commitments, catalogue: Catalogue, clock: Clock, keep_s: float
     ) -> None:
         self._store, self._ledger, self._catalogue = store, ledger, catalogue
-        self._clock, self._keep_s = clock, keep_s
+        self._clock, self._steady, self._keep_s = clock, SteadyClock(clock), keep_s
         self._purges = Purges(
             store, PURGES, (SHARES.c.session, VISITS.c.session, RECEIPTS.c.session), commitments.forget
         )
@@ -46,12 +47,12 @@ class Retention:
         await self._catalogue.tidy()
 
     async def _remove_finished(self) -> None:
-        now, newest = self._clock(), sa.func.max(JOURNAL.c.at)
+        newest, kept = sa.func.max(JOURNAL.c.at), self._steady.before(self._keep_s)
         ended = sa.select(JOURNAL.c.stream, newest).where(JOURNAL.c.kind == VOCABULARY.stored(ENDED))
-        statement = ended.group_by(JOURNAL.c.stream).having(newest <= now - min(self._keep_s, KEPT_S))
+        statement = ended.group_by(JOURNAL.c.stream).having(newest <= self._steady.before(min(self._keep_s, KEPT_S)))
         for session, at in await self._store.read(lambda c: c.execute(statement).all()):
             state = self._ledger.find(session)
-            if state is not None and state.ended is not None and (at <= now - self._keep_s or never_began(state)):
+            if state is not None and state.ended is not None and (at <= kept or never_began(state)):
                 await self._begin(session)
         await self._purges.finish(
             REQUESTS.c.session,

@@ -39,8 +39,10 @@ from shared.service.metrics import Failures
 from shared.service.replay import ReplayWindow
 from shared.service.signatures import SignedAuth
 from shared.service.store import Store
+from shared.service.trouble import Trouble
 
 ENCLAVE_PATIENCE_S = 30.0
+ENCLAVE_PAUSE_S = 0.2
 HOLDER_BYTES = 16
 _log = get_logger("orchestrator")
 
@@ -115,12 +117,15 @@ class Site:
 
     async def _derived(self, label: str) -> Secret:
         """A key bound to this CVM's measurement; the quoting enclave may still be starting."""
-        deadline = time.monotonic() + ENCLAVE_PATIENCE_S
+        deadline, away = time.monotonic() + ENCLAVE_PATIENCE_S, Trouble(_log, "waiting for the quoting enclave")
         while True:
             try:
-                return await self.guest.derived_key(label)
+                key = await self.guest.derived_key(label)
             except Unavailable as error:
                 if time.monotonic() > deadline:
                     raise
-                _log.info("waiting for the quoting enclave", detail=error.detail)
-                await asyncio.sleep(0.2)
+                away.met(error)
+                await asyncio.sleep(ENCLAVE_PAUSE_S)
+            else:
+                away.over()
+                return key

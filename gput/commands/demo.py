@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -23,8 +23,9 @@ from gput.local.report import page, short, summary
 from gput.output import Format, say, show
 from gput.stop_signals import STOPPING
 from gput.tours import Tours
-from shared.errors import BadRequest, Conflict, JobFailed
+from shared.errors import BadRequest, ConfigurationError, Conflict, JobFailed
 from shared.names import TravelMode
+from shared.service.data_dir import IN_USE, held
 
 if TYPE_CHECKING:
     from gput.local.demo import Demo
@@ -84,13 +85,11 @@ def demo(
     }  # fmt: skip
     given = {name: value for name, value in wanted.items() if value is not None}
     if attack is not None:
-        if output is not Format.TABLE:
-            raise BadRequest(
-                "what becomes of an attack is told to people only", remedy="Leave --format out.", code="demo-option"
-            )
+        _for_people(output)
         raise typer.Exit(_attack(attack, what or Texts.name, folder, resume or keep, given))
     demo = _resumed(what, folder, given) if resume else _new(what or Texts.name, folder, given)
-    raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
+    with _alone(demo.folder):
+        raise typer.Exit(asyncio.run(_until_stopped(demo, _run(demo, output, keep=keep))))
 
 
 def _new(what: str, folder: Path | None, given: dict[str, Any]) -> Demo:
@@ -126,6 +125,13 @@ def _demo(folder: Path, plan: Plan) -> Demo:
     return Demo(folder, plan, say)
 
 
+def _for_people(output: Format) -> None:
+    if output is not Format.TABLE:
+        raise BadRequest(
+            "what becomes of an attack is told to people only", remedy="Leave --format out.", code="demo-option"
+        )
+
+
 def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict[str, Any]) -> int:
     from gput.local.attacks import tour  # hostile code: loaded for this and nothing else
 
@@ -141,7 +147,8 @@ def _attack(name: str, what: str, folder: Path | None, resume: bool, given: dict
     attack = tour.find(name)
     plan = tour.plan_of(attack, given)
     stage = tour.stage_for(attack, _folder(folder, f"attack-{name}", latest=False), plan)
-    return asyncio.run(_until_stopped(stage, tour.play(attack, stage)))
+    with _alone(stage.folder):
+        return asyncio.run(_until_stopped(stage, tour.play(attack, stage)))
 
 
 def _folder(given: Path | None, kind: str, *, latest: bool = True) -> Path:
@@ -178,6 +185,20 @@ def _newest(kind: str) -> Path:
         draft.symlink_to(target.name)
         draft.replace(link)
     return target
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other demo in this folder: a second one would write settings and policies over the first one's, which runs by them."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(writable(folder)))
+        except ConfigurationError as error:
+            if error.code != IN_USE:
+                raise
+            remedy = "Wait for its end or stop it (Ctrl-C, where it runs), or name another folder by --dir."
+            raise Conflict(f"another demo runs in {folder}", remedy=remedy, code="demo-running") from None
+        yield
 
 
 async def _until_stopped(demo: Demo, doing: Coroutine[Any, Any, int]) -> int:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated
 
 from fastapi import Body, Depends, FastAPI, Request, Response
@@ -42,7 +43,7 @@ class Orchestrator:
     roster_keys: RosterKeys = field(default_factory=RosterKeys)
     _tidying: asyncio.Task[None] | None = None
 
-    @property
+    @cached_property
     def retention(self) -> Retention:
         """What removes finished sessions."""
         return Retention(self.house)

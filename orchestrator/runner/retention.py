@@ -43,6 +43,7 @@ from shared.errors import Conflict, GputError, NotFound, Unavailable
 from shared.service.data_dir import DISK_TROUBLE, unwritable
 from shared.service.logging import get_logger
 from shared.service.retention import Purges, each_of
+from shared.service.steady_clock import SteadyClock
 
 AT_ONCE = 100
 """Sessions that one sweep removes; those that another still needs do not count, or they would keep everybody behind them."""
@@ -59,7 +60,7 @@ class Retention:
     """One orchestrator's; `sweep` is called again and again while it leads."""
 
     def __init__(self, house: House) -> None:
-        self._house = house
+        self._house, self._steady = house, SteadyClock(house.clock)
         self._purges = Purges(house.store, PURGES, OWNED, self._remove_files)
         self._unused = Unused(house.store, house.library)
 
@@ -73,7 +74,7 @@ class Retention:
         trouble = [
             await _met(self._take_up(await self._house.removals.asked())),
             await _met(self._purges.finish(SESSIONS.c.id, _removed)),
-            await _met(self._unused.sweep(self._house.clock() - self._house.settings.keep_unused_s)),
+            await _met(self._unused.sweep(self._steady.before(self._house.settings.keep_unused_s))),
         ]
         if (first := next(filter(None, trouble), None)) is not None:
             raise first
@@ -150,7 +151,7 @@ class Retention:
     async def _fulfil(self, row: dict[str, Any], removal: Removal) -> bool:
         """Whether nothing kept a session that its owner wants gone. Raises: NotFound: it is gone already."""
         session = row["id"]
-        late = removal.asked_at + self._house.settings.keep_removed_s <= self._house.clock()
+        late = removal.asked_at <= self._steady.before(self._house.settings.keep_removed_s)
         if removal.waits_for and not late:
             return False
         # Whoever names it was judged when its owner asked, and nobody can since.
@@ -168,7 +169,7 @@ class Retention:
         )
 
     async def _due(self) -> list[str]:
-        last = self._house.clock() - self._house.settings.keep_finished_s
+        last = self._steady.before(self._house.settings.keep_finished_s)
         ended = SESSIONS.c.phase.in_(FINAL) & (SESSIONS.c.updated_at <= last)
         statement = sa.select(SESSIONS.c.id).where(ended).order_by(SESSIONS.c.updated_at)
         return await self._house.store.read(lambda c: list(c.execute(statement).scalars()))

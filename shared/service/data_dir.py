@@ -17,6 +17,7 @@ from shared.errors import ConfigurationError, Unavailable
 MARGIN_BYTES = 1 << 20
 """Room that a service wants to see before it calls itself ready: less is gone with the next few commits."""
 LOCK = ".lock"
+IN_USE: Final = "data-dir-in-use"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -38,7 +39,7 @@ def held(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
             raise ConfigurationError(
-                f"data_dir {folder} is in use by another process (pid {holder})", code="data-dir-in-use",
+                f"data_dir {folder} is in use by another process (pid {holder})", code=IN_USE,
                 remedy="Stop that one first, or give each service a data_dir of its own.",
             ) from None  # fmt: skip
         _sign(lock, folder)

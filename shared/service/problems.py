@@ -16,12 +16,14 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from shared.claims.shape import MAX_FIELDS, path_of, words_of
-from shared.errors import GputError, NotAuthenticated
+from shared.errors import ConfigurationError, GputError, NotAuthenticated
+from shared.service.logging import get_logger
 from shared.service.problem_pages import PATH
 from shared.service.signatures import ACCEPT_SIGNATURE
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = f"{PATH}/"
+_log = get_logger("problems")
 
 PROBLEM_SCHEMA: dict[str, Any] = {
     "title": "Problem",
@@ -113,6 +115,10 @@ def problem_response(document: Mapping[str, Any], headers: Mapping[str, str] | N
 
 def error_response(error: GputError, request: Request) -> JSONResponse:
     """The answer to a request that ended in an error of the family."""
+    if isinstance(
+        error, ConfigurationError
+    ):  # whoever asked can do nothing about it, and the operator would read of a status only
+        _log.error("this service is not fit to answer", code=error.code, detail=error.detail, remedy=error.remedy)
     headers = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = f"{error.retry_after_s:.0f}"

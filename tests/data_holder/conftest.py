@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from data_holder.api import create_app
 from data_holder.assembly import Holder
 from data_holder.settings import HolderSettings
+from shared.service import steady_clock
 from shared.service.http import Peers
 from shared.service.store import Store
 from tests.data_holder.holder_gpu import Gpu
@@ -36,6 +37,14 @@ from tests.data_holder.holder_world import (
 from tests.schemas import lay
 
 MACHINE = Machine()
+
+
+@pytest.fixture(autouse=True)
+def settle_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that a test sets is believed at once."""
+    monkeypatch.setattr(steady_clock, "SETTLE_S", 0.0)
+
+
 POLICY = """
 dataset = "ehr"
 [programs]

@@ -10,6 +10,7 @@ from data_holder import runner
 from data_holder.datasets import record_tree
 from shared.errors import Unavailable
 from shared.protocol.membership import NOT_APPROVED
+from shared.service import steady_clock
 from shared.service.data_dir import DISK_UNUSABLE
 from tests.data_holder.conftest import Running, Start
 from tests.data_holder.holder_answers import answering
@@ -88,3 +89,19 @@ async def test_a_visit_whose_tree_is_made_again_beside_it_is_served(running: Run
     await visit(running)
     await running.until(lambda: running.orchestrator.reports)
     assert sorted(bad.parent.iterdir()) == sorted([bad, tree])
+
+
+async def test_a_clock_that_is_ahead_for_a_moment_removes_no_receipts(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steady_clock, "SETTLE_S", DAY_S)
+    async with start(keep_finished_s=DAY_S) as running:
+        await running.approved_with_channel()
+        running.orchestrator.post("ended", phase="CANCELLED")
+        await running.until(lambda: running.holder.ledger.state(SESSION).ended)
+        running.clock.now += 2 * DAY_S
+        await running.holder.runner.retention.sweep()
+        assert running.holder.ledger.find(SESSION) is not None
+        monkeypatch.setattr(steady_clock, "SETTLE_S", 0.0)
+        await running.holder.runner.retention.sweep()
+        assert running.holder.ledger.find(SESSION) is None

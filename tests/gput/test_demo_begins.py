@@ -12,7 +12,9 @@ import pytest
 
 from gput.__main__ import main
 from gput.local.demo import Demo
-from shared.errors import BadRequest
+from gput.local.demos.catalogue import STATE, keep, plan_of
+from shared.errors import BadRequest, Conflict
+from shared.service.data_dir import held
 
 
 def begun(monkeypatch: pytest.MonkeyPatch, at: Path) -> list[Path]:
@@ -75,3 +77,19 @@ def test_a_smoke_test_that_is_not_run_has_no_json_either(capsys: pytest.CaptureF
     assert main(["smoke", "--local", "--dry-run", "--format", "json"]) == 2
     told = capsys.readouterr()
     assert (told.out, "--format" in told.err) == ("", True)
+
+
+@pytest.mark.parametrize("words", [["hospitals"], ["--resume"], ["--attack", "stale-key"]], ids=" ".join)
+def test_two_do_not_run_in_one_folder(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second wrote settings, with other ports, over those of the first before one of its services found a folder in use."""
+    folders = begun(monkeypatch, tmp_path)
+    assert main(["demo", "hospitals", "--dir", "run"]) == 130
+    if "--resume" in words:
+        (tmp_path / "run" / STATE).write_bytes(keep("s_x", plan_of("hospitals", {})))
+    with held(tmp_path / "run"):
+        assert main(["demo", *words, "--dir", "run"]) == Conflict.exit_code
+    assert "[demo-running]" in capsys.readouterr().err
+    assert main(["demo", *words, "--dir", "run"]) == 130, "it has ended"
+    assert len(folders) == 2

@@ -22,6 +22,7 @@ from orchestrator.sessions.removals import Removals, naming
 from orchestrator.tables import PURGES, SESSIONS
 from shared.claims.manifest import Contributor, Predecessor
 from shared.errors import Unavailable
+from shared.service import steady_clock
 from shared.service.logging import configure_logging
 from shared.service.statements import insert_row
 from tests.orchestrator.orchestrator_samples import Room
@@ -89,6 +90,12 @@ def log() -> Iterator[io.StringIO]:
     configure_logging("info", "json", stream)
     yield stream
     configure_logging("warning", "json")
+
+
+@pytest.fixture(autouse=True)
+def settle_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these sweepers is believed at once."""
+    monkeypatch.setattr(steady_clock, "SETTLE_S", 0.0)
 
 
 @pytest.fixture
@@ -252,3 +259,23 @@ def _stale(folder: Path, ask: Callable[..., Any]) -> Callable[..., Any]:
         return ask(path, **options)
 
     return asked
+
+
+async def test_a_clock_that_is_ahead_for_a_moment_takes_nothing(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a machine's start, and while the service runs; nor does an owner's wish come true for it, for which a holder is waited for."""
+    monkeypatch.setattr(retention, "roster_of", lambda row: ("h0",))
+    monkeypatch.setattr(steady_clock, "SETTLE_S", KEEP_S)
+    uptime, now = 0.0, NOW
+    monkeypatch.setattr(shelf.house, "clock", lambda: now)
+    sweeper = Retention(shelf.house)
+    sweeper._steady = steady_clock.SteadyClock(lambda: now, lambda: uptime)
+    await shelf.ended(1)
+    await shelf.house.removals.ask(old(1), 1.0, ())
+    await sweeper.sweep()
+    assert await shelf.left() == {old(1)}, "nothing says yet that this clock is right"
+    uptime, now = KEEP_S, NOW + KEEP_S + 10 * KEEP_S
+    await sweeper.sweep()
+    assert await shelf.left() == {old(1)}, "it was set meanwhile"
+    uptime, now = 2 * KEEP_S, now + KEEP_S
+    await sweeper.sweep()
+    assert not await shelf.left(), "it has gone evenly since: the machine was off for that long"

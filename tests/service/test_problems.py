@@ -11,12 +11,13 @@ from hashlib import sha256
 
 import httpx2
 import pytest
+from fastapi import Request
 
 import shared.errors
-from shared.errors import Conflict, GputError, VerificationFailed
+from shared.errors import ConfigurationError, Conflict, GputError, Unavailable, VerificationFailed
 from shared.service.logging import configure_logging
 from shared.service.problem_reader import MAX_RETRY_AFTER_S, MAX_TEXT, error_of, retry_after_s
-from shared.service.problems import bare_problem
+from shared.service.problems import bare_problem, error_response
 from tests.service.service_world import World
 
 REQUIRED = {"type", "title", "status", "detail", "instance", "code", "request_id"}
@@ -86,6 +87,16 @@ async def test_body_limit(world: World) -> None:
             headers={"content-type": "application/json", "idempotency-key": "k"},
         )
     check_shape(response, 413, "body-too-large")
+
+
+@pytest.mark.parametrize(("kind", "lines"), [(ConfigurationError, 1), (Unavailable, 0), (Conflict, 0)])
+def test_what_only_the_operator_can_mend_is_said_in_the_log(
+    kind: type[GputError], lines: int, log: io.StringIO
+) -> None:
+    """A damaged page of a database that runs: the owner read why, and the operator of a status 500."""
+    error = kind("the database is damaged", code="odd", remedy="Restore it from a backup.")
+    error_response(error, Request({"type": "http", "path": "/v1/sessions", "headers": []}))
+    assert [log.getvalue().count(words) for words in ("is damaged", '"odd"', "Restore it")] == [lines] * 3
 
 
 async def test_our_own_fault_is_hidden_and_logged_without_its_message(world: World, log: io.StringIO) -> None:

@@ -17,6 +17,7 @@ from orchestrator import tables
 from orchestrator.runner import retention
 from shared.errors import Conflict, NotFound, Unavailable
 from shared.service import retention as shared_retention
+from shared.service import steady_clock
 from shared.service.tables import IDEMPOTENT_REPLIES
 from tests.world.test_world_upgrade import contents
 from tests.world.world import PATIENCE_S, NewWorld, World
@@ -39,6 +40,12 @@ def named(folder: Path, session: str, *outlive: str) -> list[str]:
     rows = [name for name, rows in contents(url).items() if name not in outlive and session in repr(rows)]
     files = [str(path) for path in folder.rglob("*") if session in path.name]
     return rows + files
+
+
+@pytest.fixture(autouse=True)
+def settle_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept long enough goes with the first sweep of a process."""
+    monkeypatch.setattr(steady_clock, "SETTLE_S", 0.0)
 
 
 async def sweep(world: World, service: str) -> None:
