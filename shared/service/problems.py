@@ -115,9 +115,8 @@ def problem_response(document: Mapping[str, Any], headers: Mapping[str, str] | N
 
 def error_response(error: GputError, request: Request) -> JSONResponse:
     """The answer to a request that ended in an error of the family."""
-    if isinstance(
-        error, ConfigurationError
-    ):  # whoever asked can do nothing about it, and the operator would read of a status only
+    if isinstance(error, ConfigurationError):
+        # Whoever asked can do nothing about it, and the operator would read of a status only.
         _log.error("this service is not fit to answer", code=error.code, detail=error.detail, remedy=error.remedy)
     headers = {}
     if error.retry_after_s is not None:

@@ -23,8 +23,8 @@ _log = get_logger("clock")
 
 
 def uptime() -> float:
-    """Seconds since the machine's start, those included in which it slept; nobody can set it."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds since the machine's start; nobody can set it. On Linux with those in which it slept: elsewhere sleep looks like a step."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SteadyClock:
