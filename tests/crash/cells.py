@@ -209,27 +209,9 @@ def _process(client: str) -> str:
     return {"holder": CITY, "": CITY}.get(client, client)
 
 
-SAMPLE = (
+QUICK = (
     Cell(ORCH, "commit", ORCH, "session.submitted", "before"),
-    Cell(ORCH, "commit", ORCH, "training.closed", "after"),
-    Cell(ORCH, "message", ORCH, "Export", "after"),
     Cell(CITY, "commit", CITY, "holder.provisioned", "before"),
-    Cell(CITY, "commit", CITY, "holder.decision", "after"),
-    Cell(CITY, "message", CITY, "report", "after"),
-    Cell(AGENT, "message", ORCH, "SetReady", "before"),
     Cell(AGENT, "message", ORCH, "Train", "after"),
-    Cell(PLATFORM, "message", ORCH, "switch", "before"),
-    Cell(PLATFORM, "message", CITY, "quote", "after"),
-    Cell(DATABASE, "commit", ORCH, "session.checkpointed", "before"),
-    Cell(DATABASE, "commit", ORCH, "session.exported", "after"),
-    Cell(ORCH, "commit", ORCH, "training.recalled", "after", collect=True),
-    Cell(AGENT, "message", ORCH, "TrainTour", "after", collect=True),
 )
-"""What the quick tier runs: every process that can die, at both moments; set-up, visit, checkpoint and export are among them."""
-
-FOUND = (
-    Cell(ORCH, "commit", ORCH, "session.restored", "before"),
-    Cell(ORCH, "commit", ORCH, "session.life_opened", "before", refill=True),
-    Cell(AGENT, "message", ORCH, "SetReady", "after", refill=True),
-)
-"""Cells that found a fault once; the quick tier runs them, too."""
+"""What the quick tier runs: one death of each who keeps a journal or the model."""

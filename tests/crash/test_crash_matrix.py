@@ -12,8 +12,7 @@ from tests.crash.cells import (
     COLLECT_WAYS,
     COLLECTED,
     DATABASE,
-    FOUND,
-    SAMPLE,
+    QUICK,
     WAYS,
     WIPED,
     Cell,
@@ -26,9 +25,7 @@ from tests.crash.reaper import Reaper
 from tests.laws.stage import Theatre
 from tests.world.world_recorder import Ordered
 
-CELLS = [
-    pytest.param(cell, id=str(cell), marks=() if cell in (*SAMPLE, *FOUND) else pytest.mark.slow) for cell in matrix()
-]
+CELLS = [pytest.param(cell, id=str(cell), marks=() if cell in QUICK else pytest.mark.slow) for cell in matrix()]
 
 
 @pytest.mark.parametrize("cell", CELLS)
