@@ -108,8 +108,6 @@ NEVER_2XX = {
 }  # fmt: skip
 
 
-# Of a few random inputs none is a launch.
-ONLY_AT_A_BOUNDARY = {"POST /cvms/{name}/launch"}
 THOROUGH = pytest.mark.parametrize(
     "coverage", [pytest.param(False, id="usual"), pytest.param(True, id="each boundary", marks=pytest.mark.slow)]
 )
@@ -123,15 +121,16 @@ def test_a_caller_with_rights(stage: Stage, who: str, coverage: bool) -> None:
     document = stage.openapi(caller.service)
     door = stage.door(caller.service, caller.credentials(stage))
     found = fuzz(
-        door, document, {**known(stage), **caller.knows(stage)}, caller.examples if coverage else 2, caller.only,
+        door, document, {**known(stage), **caller.knows(stage)}, caller.examples, caller.only,
         may_be_unavailable=caller.may_be_unavailable, coverage=coverage,
     )  # fmt: skip
     wanted = {name for name in operations(document) if caller.only(name)}
     assert not found.failures, found.text()
     assert set(found.answers) == wanted
-    # Otherwise the run would have looked at refusals only.
-    good = wanted - NEVER_2XX - (set() if coverage else ONLY_AT_A_BOUNDARY)
-    assert good <= found.operations_with(2), {n: dict(found.answers[n]) for n in wanted}
+    # Otherwise the run would have looked at refusals only. Of a few requests not each meets the one session that it could do something to.
+    good = wanted - NEVER_2XX
+    done = good & found.operations_with(2)
+    assert done == good if coverage else 2 * len(done) >= len(good), {n: dict(found.answers[n]) for n in good - done}
 
 
 @THOROUGH
