@@ -152,7 +152,8 @@ async def test_who_listens_to_statements_hears_of_all(store: Store) -> None:
     heard: list[tuple[str, bool]] = []
 
     def executed(_c: object, _cursor: Any, statement: str, _values: Any, _ctx: object, many: bool) -> None:
-        heard.append((statement.split()[0], many))
+        if ODD.name in statement:  # whatever else of this process is still about has engines, too
+            heard.append((statement.split()[0], many))
 
     sa.event.listen(Engine, "after_cursor_execute", executed)
     try:
@@ -162,7 +163,7 @@ async def test_who_listens_to_statements_hears_of_all(store: Store) -> None:
     finally:
         sa.event.remove(Engine, "after_cursor_execute", executed)
     several = store.dialect == "sqlite"  # PostgreSQL gets them in one statement
-    assert [one for one in heard if one[0] != "BEGIN"] == [("INSERT", False), ("INSERT", several), ("UPDATE", False)]
+    assert heard == [("INSERT", False), ("INSERT", several), ("UPDATE", False)]
 
 
 def test_what_sqlalchemy_fills_in_itself_is_refused() -> None:
