@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Coroutine
 from datetime import datetime
 from pathlib import Path
@@ -93,3 +94,17 @@ def test_two_do_not_run_in_one_folder(
     assert "[demo-running]" in capsys.readouterr().err
     assert main(["demo", *words, "--dir", "run"]) == 130, "it has ended"
     assert len(folders) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_in_the_demos_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To go on needs no new folder, and what holds one against another process would speak of a service's `data_dir`."""
+    begun(monkeypatch, tmp_path)
+    assert main(["demo", "hospitals", "--dir", "run"]) == 130
+    (tmp_path / "run" / STATE).write_bytes(keep("s_x", plan_of("hospitals", {})))
+    capsys.readouterr()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and allowed(path, mode))
+    assert main(["demo", "--resume", "--dir", "run"]) == 2
+    assert f"cannot write to {tmp_path / 'run'}: permission denied. [cannot-write]" in capsys.readouterr().err

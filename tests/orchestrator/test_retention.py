@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import sqlalchemy as sa
@@ -269,6 +270,8 @@ async def test_a_clock_that_is_ahead_for_a_moment_takes_nothing(shelf: Shelf, mo
     monkeypatch.setattr(shelf.house, "clock", lambda: now)
     sweeper = Retention(shelf.house)
     sweeper._steady = steady_clock.SteadyClock(lambda: now, lambda: uptime)
+    uploads = AsyncMock()
+    monkeypatch.setattr(sweeper._unused, "sweep", uploads)
     await shelf.ended(1)
     await shelf.house.removals.ask(old(1), 1.0, ())
     await sweeper.sweep()
@@ -279,3 +282,4 @@ async def test_a_clock_that_is_ahead_for_a_moment_takes_nothing(shelf: Shelf, mo
     uptime, now = 2 * KEEP_S, now + KEEP_S
     await sweeper.sweep()
     assert not await shelf.left(), "it has gone evenly since: the machine was off for that long"
+    assert [call.args[0] for call in uploads.await_args_list] == [-math.inf, -math.inf, now - KEEP_S]
